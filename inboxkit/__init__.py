@@ -1,0 +1,1 @@
+"""Task inboxes in the service's own SQL tables, under trio and asyncio alike."""

@@ -1,0 +1,1 @@
+"""Pure rules of the queue: no clock, no database, no await."""

@@ -1,0 +1,1 @@
+"""Claim forms: what holds a row in work, behind one port of six verbs."""

@@ -1,0 +1,1 @@
+"""The running service, over ports alone: no SQL and no driver in here."""

@@ -1,0 +1,1 @@
+"""SQL as text and parameters: no driver, no await."""

@@ -1,0 +1,289 @@
+"""Ports: what the layers ask of each other, and what a third party implements.
+
+`Clock` is where time comes from. `Driver` and `DriverConnection` talk to a database. `ClaimForm` is
+what the runtime knows of a table: six verbs, no SQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
+
+from inboxkit._core.settlement import Settlement
+from inboxkit._core.spec import PayloadCodec as Codec
+from inboxkit._sql.statement import Answer, Reading, Script, Statement
+
+__all__ = [
+    "Answer",
+    "Claim",
+    "ClaimForm",
+    "Claimed",
+    "Clock",
+    "Codec",
+    "DialectName",
+    "Driver",
+    "DriverConnection",
+    "Fence",
+    "Reading",
+    "Renewal",
+    "Script",
+    "Settled",
+    "Statement",
+]
+
+T = TypeVar("T")
+
+DialectName = Literal["postgres", "sqlite"]
+
+
+@runtime_checkable
+class Clock(Protocol):
+    """Where all time comes from; owned by the `Database`.
+
+    `now` and `monotonic` may be called from any thread.
+    """
+
+    def now(self) -> datetime:
+        """The wall clock: aware, UTC, microseconds."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never go back; only differences mean something."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait so many seconds of this clock; zero and negative are a checkpoint."""
+        ...
+
+    async def sleep_until(self, instant: datetime) -> None:
+        """Wait until `now()` is `instant` (aware) or later."""
+        ...
+
+    def external(self, label: str) -> AbstractContextManager[None]:
+        """Open around I/O that goes out of this process, until its answer has been read.
+
+        A virtual clock stands still meanwhile; the system's clock takes no notice.
+        """
+        ...
+
+
+class DriverConnection(Protocol):
+    """One session of a database. Used by one task at a time.
+
+    Every call opens `clock.external` around its I/O, and shields it: a cancelled statement is
+    finished, or cancelled on the server, before the cancellation goes on; where neither is certain
+    within a bound the connection is closed, never reused. Errors are inboxkit's, with the driver's as
+    the cause.
+    """
+
+    @property
+    def is_closed(self) -> bool:
+        """True once the session has ended, from either side, as far as known without asking."""
+        ...
+
+    @property
+    def in_transaction(self) -> bool:
+        """True between BEGIN and its end."""
+        ...
+
+    async def execute(self, statement: Statement) -> Answer:
+        """Run one statement.
+
+        Raises:
+            DatabaseError, DatabaseBusyError, ConstraintError: Nothing happened.
+            OutcomeUnknownError: It may have happened; the connection is closed.
+        """
+        ...
+
+    async def run(self, script: Script[T]) -> T:
+        """Run a script: in its transaction, committed before this returns, rolled back when it raises.
+
+        The clock is read once, after the transaction (and SQLite's write lock) was begun.
+
+        Raises:
+            OutcomeUnknownError: The connection broke at or after the first statement that may have
+                been committed (COMMIT, or a lone statement).
+        """
+        ...
+
+    async def begin(self) -> None:
+        """Begin a transaction for the service's own statements (write lock at once on SQLite)."""
+        ...
+
+    async def commit(self) -> None:
+        """End it for good. Shielded and bounded; an aborted transaction raises DatabaseError."""
+        ...
+
+    async def rollback(self) -> None:
+        """Undo it. Shielded and bounded; the connection is closed where that fails."""
+        ...
+
+    async def close(self) -> None:
+        """End the session politely, within a bound."""
+        ...
+
+    def terminate(self) -> None:
+        """Drop the session at once, without waiting: the server sees a dead client."""
+        ...
+
+
+class Driver(Protocol):
+    """Opens connections to one database."""
+
+    @property
+    def name(self) -> str:
+        """The driver's name, such as ``"asyncpg"``."""
+        ...
+
+    @property
+    def dialect(self) -> DialectName:
+        """Which SQL it speaks."""
+        ...
+
+    @property
+    def max_connections(self) -> int | None:
+        """Most connections that make sense (1 for SQLite's ``:memory:``); None: no limit."""
+        ...
+
+    async def connect(self) -> DriverConnection:
+        """Open one session.
+
+        Raises:
+            ConnectError: The server or file could not be reached or opened.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Give back what the driver itself keeps; connections are closed before."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """What a row must still hold for a delivery to write it."""
+
+    id: Any
+    """The row's id."""
+    tokens: tuple[datetime, ...] = ()
+    """Every expiry that may stand in the row: the last confirmed one first, then those of later
+    renewals whose outcome is unknown."""
+    attempt: int | None = None
+    """What the claim stored as the row's attempt; None: no such column, or it was undecodable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A row as a claim handed it out."""
+
+    fence: Fence
+    reading: Reading
+    """The clock's reading that its expiry was made from."""
+    attempt: int | None
+    """The delivery's number, before the count: 1 at first. None: no attempt column. A NULL or
+    undecodable attempt reads 1."""
+    counted: bool
+    """Whether this claim counted (so that an orderly stop may give the attempt back)."""
+    spent: bool
+    """Past its cap: it goes to the dead letter without its handler."""
+    group: str | None = None
+    key: Any = None
+    """The partition key's value."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    payload: bytes | None = None
+    """None in row mode."""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """Every described column by its column name, decoded, as it stood before the claim wrote; a
+    value that could not be decoded is the DecodeError that says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What one claim brought."""
+
+    rows: tuple[Claimed, ...]
+    """In claim order."""
+    reading: Reading
+    undecodable: int = 0
+    """Rows taken whose id cannot be read: logged, set aside until their lease ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """What one round of renewals did; every fence that was sent is in exactly one of the groups."""
+
+    reading: Reading | None
+    """The clock's reading that the new expiries were made from; None: nothing was sent."""
+    renewed: Mapping[Any, datetime] = field(default_factory=dict)
+    """Id to its new token."""
+    skipped: frozenset[Any] = frozenset()
+    """Locked by somebody just now: not lost, try again soon."""
+    lost: frozenset[Any] = frozenset()
+    """Another token stands in the row, or the row is gone."""
+    unknown: Mapping[Any, datetime] = field(default_factory=dict)
+    """Sent, answer lost: id to the token that may now stand in the row."""
+    failed: frozenset[Any] = frozenset()
+    """Nothing happened."""
+    error: BaseException | None = None
+    """The error behind `unknown` and `failed`, for the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What became of one settlement."""
+
+    result: Literal["written", "lost", "gone", "failed", "unknown"]
+    """written: done, once. lost: another token stands in the row. gone: the row is not there (or is
+    finished). failed: nothing happened, may be repeated. unknown: sent, answer lost."""
+    due: datetime | None = None
+    """Where written: the instant at which the row is due again, if it is."""
+    error: BaseException | None = None
+
+
+class ClaimForm(Protocol):
+    """What holds the rows of one queue in work: the runtime's whole view of a table."""
+
+    @property
+    def lease(self) -> timedelta | None:
+        """How long a claim holds unrenewed; None: the hold is a connection."""
+        ...
+
+    async def claim(self, *, limit: int) -> Claim:
+        """Take up to `limit` due rows, in claim order, in one statement or transaction.
+
+        Raises:
+            DatabaseError: Nothing was claimed, or (OutcomeUnknownError) rows may have been and come
+                back at their expiry.
+
+        Cancellation:
+            Not shielded here; the runtime shields it within a bound.
+        """
+        ...
+
+    async def renew(self, holds: Sequence[tuple[Fence, Reading]], *, timeout: float) -> Renewal:
+        """Prolong leases in one statement that never waits for a row.
+
+        Never raises for the database's sake: every fence that was given is in one of the answer's groups.
+
+        Args:
+            holds: Each with the reading that its confirmed token was made from.
+            timeout: Seconds after which the round gives up; what was sent by then is `unknown`.
+        """
+        ...
+
+    async def settle(self, settlements: Sequence[tuple[Fence, Settlement]]) -> list[Settled]:
+        """Write settlements together, in one transaction; on a failure each by itself, in one more.
+
+        Never raises for the database's sake: every settlement gets its `Settled`, in order.
+        """
+        ...
+
+    async def release(self, releases: Sequence[tuple[Fence, bool]]) -> list[Settled]:
+        """Give rows back unsettled, once; the flag says whether the claim's count is taken back."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of what the form itself keeps; rows in work stay as they are."""
+        ...

@@ -1,0 +1,133 @@
+"""What happened to rows, as values: each is sent as ``extra={"event": …}`` on the logger ``inboxkit``.
+
+Timelines, histories and telemetry are made from these. Instants are the service's clock's: aware,
+UTC.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+__all__ = [
+    "Claimed",
+    "DeadLettered",
+    "Event",
+    "Failed",
+    "Finished",
+    "Lost",
+    "OutcomeUnknown",
+    "Published",
+    "Released",
+    "Renewed",
+    "Retried",
+    "Started",
+    "Stopped",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Base of all events."""
+
+    at: datetime
+    """When, by the service's clock."""
+    instance: str
+    """The service's name."""
+    queue: str
+    """The queue's name; empty for events of the whole service."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started(Event):
+    """The service has checked its tables and claims from now on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped(Event):
+    """The service has let go of everything."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published(Event):
+    """A row was inserted through the broker."""
+
+    id: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowEvent(Event):
+    """Base of events about one delivery."""
+
+    id: Any
+    attempt: int | None
+    """The delivery's number; None where the table keeps none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimed(RowEvent):
+    """The row is in work here."""
+
+    locked_until: datetime | None
+    """The lease's end; None in other forms."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renewed(RowEvent):
+    """The lease was prolonged."""
+
+    locked_until: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost(RowEvent):
+    """The hold was lost: nothing was written, the handler is cancelled."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished(RowEvent):
+    """Acked or dropped."""
+
+    outcome: str
+    """``"ack"`` or ``"drop"``."""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed(RowEvent):
+    """The handler raised, timed out, or could not be given its message; `Retried` or so follows."""
+
+    error: str
+    """The error's type and text, cut to 500 characters and made printable."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retried(RowEvent):
+    """The row is to be handed out again."""
+
+    delay: timedelta
+    due: datetime | None
+    """From when; None: at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLettered(RowEvent):
+    """The row's attempts are spent and it was moved."""
+
+    destination: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Released(RowEvent):
+    """The row was given back unsettled."""
+
+    given_back: bool
+    """Whether its attempt was taken back too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomeUnknown(RowEvent):
+    """A settlement's answer was lost, and the row shows no longer whether it was written."""

@@ -1,0 +1,1 @@
+"""A virtual clock over real databases, and what can be tested with it."""
