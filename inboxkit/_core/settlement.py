@@ -131,16 +131,24 @@ def decide(ending: Ending, *, attempt: int, policy: Policy, random: Random) -> S
     match ending:
         case Spent():
             return _move(policy)
-        case Returned(Ack() | Drop()):
-            return _FINISH
-        case Returned(Retry(delay)):
-            return _move(policy) if _is_last(attempt, policy) else _retry(delay, policy)
+        case Returned(outcome):
+            return _outcome(outcome, attempt, policy)
         case Failed():
             return _failure(policy.on_error, attempt, policy, random)
         case Undecodable():
             return _failure(policy.on_decode_error, attempt, policy, random)
         case _:
             assert_never(ending)
+
+
+def _outcome(outcome: Outcome, attempt: int, policy: Policy) -> Settlement:
+    match outcome:
+        case Ack() | Drop():
+            return _FINISH
+        case Retry(delay):
+            return _move(policy) if _is_last(attempt, policy) else _retry(delay, policy)
+        case _:
+            assert_never(outcome)
 
 
 def _is_last(attempt: int, policy: Policy) -> bool:
