@@ -35,7 +35,7 @@ class SystemClock:
     async def sleep_until(self, instant: datetime) -> None:
         """Wait until the wall clock shows `instant`, also if it is set meanwhile."""
         await anyio.lowlevel.checkpoint()
-        while (left := (instant - self.now()).total_seconds()) > 0:
+        while (left := (instant - self.now()).total_seconds()) > 0:  # noqa: ASYNC110
             await anyio.sleep(min(left, _LONGEST_SLEEP))
 
     def external(self, label: str) -> AbstractContextManager[None]:  # noqa: ARG002
