@@ -1,0 +1,195 @@
+"""Makes running subscriptions of declared ones: looks at their tables, and wires the layers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import anyio
+
+from ._core.lease import ExpirySteps
+from ._core.settlement import Policy
+from ._forms import open_form
+from ._including import Included
+from ._runtime.delivery import Delivery
+from ._runtime.plan import Middleware, Plan
+from ._runtime.reporting import Reporter
+from ._runtime.subscription import Subscription
+from ._sql.dialect import get_dialect
+from .abc import Claimed
+from .errors import DecodeError, StartupError
+from .table import row_from
+
+if TYPE_CHECKING:
+    from .broker import Broker
+
+__all__ = ["compose"]
+
+
+async def compose(
+    included: Sequence[Included],
+    *,
+    broker: Broker,
+    instance: str,
+    state: Any,
+    middleware: tuple[Middleware, ...],
+    fail: Callable[[BaseException], None],
+) -> list[Subscription]:
+    """Check the table of every subscription and build what serves it.
+
+    Raises:
+        StartupError: A table cannot be served; the message names subscription, table and cure.
+    """
+    return [
+        await _compose_one(
+            one, broker=broker, instance=instance, state=state, middleware=middleware, fail=fail
+        )
+        for one in included
+    ]
+
+
+async def _compose_one(
+    one: Included,
+    *,
+    broker: Broker,
+    instance: str,
+    state: Any,
+    middleware: tuple[Middleware, ...],
+    fail: Callable[[BaseException], None],
+) -> Subscription:
+    database = broker.database
+    queue = one.queue
+    try:
+        info = await database.describe(one.spec, fresh=True)
+        await _check_dead_letter_table(one, broker)
+        form = open_form(
+            database,
+            one.spec,
+            info,
+            get_dialect(database.dialect),
+            group=queue.group,
+            lease=queue.lease or broker.lease,
+            cap=one.max_attempts,
+            steps=ExpirySteps(database.random.randrange(1000)),
+        )
+    except StartupError as error:
+        error.add_note(f"while starting subscription {queue.name!r} of service {instance!r}")
+        raise
+    plan = Plan(
+        queue=queue.name,
+        table=one.spec.name,
+        group=queue.group,
+        handler=_handler(one),
+        decode=_decoder(one),
+        make_delivery=_delivery_maker(one, broker, state),
+        policy=_policy(one),
+        workers=1 if one.spec.fifo else (one.workers_by_key or one.workers),
+        by_key=one.workers_by_key is not None and not one.spec.fifo,
+        poll_interval=queue.poll_interval or broker.poll_interval,
+        timeout=one.timeout,
+        middleware=middleware,
+        dead_letter_table=one.dead_key[0] if one.dead_key is not None else None,
+    )
+    return Subscription(
+        plan,
+        form,
+        clock=database.clock,
+        random=database.random,
+        report=Reporter(instance, queue.name, database.clock),
+        wakes=database.wakes,
+        fail=fail,
+    )
+
+
+async def _check_dead_letter_table(one: Included, broker: Broker) -> None:
+    if one.destination is None or one.destination.table is None:
+        return
+    await broker.database.describe(
+        one.spec, fresh=True, table=one.destination.table, schema=one.destination.schema
+    )
+
+
+def _policy(one: Included) -> Policy:
+    return Policy(
+        max_attempts=one.max_attempts,
+        destination=one.destination,
+        on_error=one.on_error,
+        on_decode_error=one.on_decode_error,
+        has_retry_after=one.spec.retry_after is not None,
+        has_attempt=one.spec.attempt is not None,
+        is_fifo=one.spec.fifo,
+    )
+
+
+def _handler(one: Included) -> Callable[[Delivery[Any, Any]], Awaitable[Any]]:
+    function = one.subscriber.function
+    if one.subscriber.takes_delivery:
+        return lambda delivery: function(delivery.message, delivery)
+    return lambda delivery: function(delivery.message)
+
+
+def _decoder(one: Included) -> Callable[[Claimed], tuple[Any, Any]]:
+    queue, spec = one.queue, one.spec
+    codec, message_type = spec.effective_codec, one.subscriber.message_type
+
+    def decode(claimed: Claimed) -> tuple[Any, Any]:
+        row = row_from(queue.row if queue.row is not None else spec, claimed.values)
+        try:
+            if spec.headers is not None:
+                _readable(claimed.values[spec.headers.name])
+            if spec.payload is None:
+                for value in claimed.values.values():
+                    _readable(value)
+                return row, row
+            _readable(claimed.values.get(spec.payload.name))
+            if claimed.payload is None:
+                raise DecodeError(f"column {spec.payload.name!r} is NULL", where=spec.payload.name)
+            return codec.decode(claimed.payload, message_type), row
+        except DecodeError as error:
+            raise DecodeError(
+                f"queue {queue.name!r}, row {claimed.fence.id!r}: {error}",
+                queue=queue.name,
+                id=claimed.fence.id,
+                where=error.where,
+            ) from error
+
+    return decode
+
+
+def _readable(value: Any) -> None:
+    if isinstance(value, DecodeError):
+        raise value
+
+
+def _delivery_maker(one: Included, broker: Broker, state: Any) -> Callable[..., Delivery[Any, Any]]:
+    def make(
+        *,
+        message: Any,
+        row: Any,
+        id: Any,
+        attempt: int | None,
+        group: str | None,
+        key: Any,
+        headers: Mapping[str, str],
+        lost: anyio.Event,
+        deadline: Callable[[], datetime | None],
+    ) -> Delivery[Any, Any]:
+        return Delivery(
+            id=id,
+            message=message,
+            attempt=attempt,
+            group=group,
+            key=key,
+            headers=headers,
+            row=row,
+            queue=one.queue,
+            database=broker.database,
+            state=state,
+            clock=broker.database.clock,
+            lost=lost,
+            deadline=deadline,
+            publish=broker.publish,
+        )
+
+    return make

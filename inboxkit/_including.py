@@ -1,0 +1,216 @@
+"""What `Service.include` was told, checked: everything that can be known before a database is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from ._core.backoff import Backoff
+from ._core.settlement import Destination, FailurePolicy
+from ._core.spec import InboxSpec
+from .errors import DeclarationError
+from .queue import InboxQueue
+from .subscriber import Subscriber
+
+__all__ = ["Included", "check_included", "check_together"]
+
+_FAILURE_NAMES = ("drop", "stop")
+
+
+@dataclass(frozen=True, slots=True)
+class Included:
+    """One subscription, as declared."""
+
+    subscriber: Subscriber[Any, Any]
+    workers: int
+    workers_by_key: int | None
+    max_attempts: int | None
+    destination: Destination | None
+    on_error: FailurePolicy
+    on_decode_error: FailurePolicy
+    timeout: timedelta | None
+
+    @property
+    def queue(self) -> InboxQueue[Any, Any]:
+        """The queue that it serves."""
+        return self.subscriber.queue
+
+    @property
+    def spec(self) -> InboxSpec:
+        """The queue's table."""
+        return self.subscriber.queue.spec
+
+    @property
+    def key(self) -> tuple[str, str | None]:
+        """Table and group: what no second subscription of a broker may serve."""
+        return self.spec.name, self.queue.name if self.spec.group is not None else None
+
+    @property
+    def dead_key(self) -> tuple[str, str | None] | None:
+        """Table and group of its dead letters."""
+        if self.destination is None:
+            return None
+        if self.destination.group is not None:
+            return self.spec.name, self.destination.group
+        return self.destination.name, None
+
+
+def check_included(
+    subscriber: Subscriber[Any, Any],
+    *,
+    workers: int,
+    workers_by_key: int | None,
+    max_attempts: int | None,
+    dead_letter: str | InboxQueue[Any, Any] | None,
+    on_error: FailurePolicy,
+    on_decode_error: FailurePolicy,
+    timeout: timedelta | None,
+) -> Included:
+    """Check the settings of one subscription by themselves.
+
+    Raises:
+        DeclarationError: They contradict each other or the table; the message names the cure.
+    """
+    if not isinstance(subscriber, Subscriber):
+        raise DeclarationError(
+            f"include() takes a function decorated by @subscriber(queue), not {subscriber!r}"
+        )
+    where = f"subscription {subscriber.queue.name!r}"
+    spec = subscriber.queue.spec
+    _check_workers(where, spec, workers, workers_by_key)
+    _check_cap(where, spec, max_attempts, dead_letter)
+    for name, policy in (("on_error", on_error), ("on_decode_error", on_decode_error)):
+        if not isinstance(policy, Backoff) and policy not in _FAILURE_NAMES:
+            raise DeclarationError(
+                f"{where}: {name} must be a Backoff, 'drop' or 'stop', not {policy!r}"
+            )
+    if timeout is not None and (not isinstance(timeout, timedelta) or timeout <= timedelta(0)):
+        raise DeclarationError(f"{where}: timeout must be a positive timedelta, not {timeout!r}")
+    return Included(
+        subscriber,
+        workers,
+        workers_by_key,
+        max_attempts,
+        None if dead_letter is None else _destination(where, subscriber.queue, dead_letter),
+        on_error,
+        on_decode_error,
+        timeout,
+    )
+
+
+def check_together(included: Sequence[Included]) -> None:
+    """Check all subscriptions of one broker against each other.
+
+    Raises:
+        DeclarationError: Two serve one queue, dead letters form a loop, or a cap can never be met.
+    """
+    by_key: dict[tuple[str, str | None], Included] = {}
+    for one in included:
+        other = by_key.setdefault(one.key, one)
+        if other is not one:
+            raise DeclarationError(
+                f"two subscriptions serve {_place(one.key)}: {other.subscriber.name!r} and "
+                f"{one.subscriber.name!r}; a row goes to one of them, so include only one"
+            )
+    for one in included:
+        _check_loop(one, by_key)
+        target = by_key.get(one.dead_key) if one.dead_key is not None else None
+        if target is None or target.max_attempts is None or one.max_attempts is None:
+            continue
+        if target.max_attempts <= one.max_attempts:
+            raise DeclarationError(
+                f"subscription {target.queue.name!r} reads the dead letters of {one.queue.name!r}, "
+                f"which arrive with {one.max_attempts + 1} attempts counted: its max_attempts="
+                f"{target.max_attempts} must be greater than {one.max_attempts}"
+            )
+
+
+def _check_workers(where: str, spec: InboxSpec, workers: int, by_key: int | None) -> None:
+    for name, count in (("workers", workers), ("workers_by_key", by_key)):
+        if count is not None and (type(count) is not int or count < 1):
+            raise DeclarationError(f"{where}: {name} must be an int of at least 1, not {count!r}")
+    if by_key is None:
+        return
+    if workers != 1:
+        raise DeclarationError(f"{where} has both workers and workers_by_key; give one of them")
+    if spec.partition_key is None:
+        raise DeclarationError(
+            f"{where}: workers_by_key needs a partition key, which table {spec.name!r} does not "
+            "have; give one of its columns role.partition_key()"
+        )
+
+
+def _check_cap(
+    where: str, spec: InboxSpec, cap: int | None, dead_letter: str | InboxQueue[Any, Any] | None
+) -> None:
+    if (cap is None) != (dead_letter is None):
+        missing = "dead_letter" if dead_letter is None else "max_attempts"
+        raise DeclarationError(
+            f"{where}: max_attempts and dead_letter come together; {missing} is missing"
+        )
+    if cap is None:
+        return
+    if type(cap) is not int or cap < 1:
+        raise DeclarationError(f"{where}: max_attempts must be an int of at least 1, not {cap!r}")
+    if spec.attempt is None:
+        raise DeclarationError(
+            f"{where}: max_attempts needs an attempt column, which table {spec.name!r} does not "
+            "have; add one (integer, default 1) and give it role.attempt()"
+        )
+
+
+def _destination(
+    where: str, queue: InboxQueue[Any, Any], dead_letter: str | InboxQueue[Any, Any]
+) -> Destination:
+    spec = queue.spec
+    if isinstance(dead_letter, InboxQueue):
+        target = dead_letter.spec
+        if target.name == spec.name and spec.group is not None:
+            dead_letter = dead_letter.name
+        else:
+            return _other_table(where, spec, Destination(table=target.table, schema=target.schema))
+    if not isinstance(dead_letter, str) or not dead_letter:
+        raise DeclarationError(
+            f"{where}: dead_letter must be a name or a queue, not {dead_letter!r}"
+        )
+    if spec.group is not None:
+        if dead_letter == queue.name:
+            raise DeclarationError(
+                f"{where}: its dead letters would go back into itself; name another group"
+            )
+        return Destination(group=dead_letter)
+    schema, dot, table = dead_letter.rpartition(".")
+    if not table or (dot and not schema) or "." in schema:
+        raise DeclarationError(
+            f"{where}: table {spec.name!r} has no groups, so dead_letter names a table, as "
+            f"'table' or 'schema.table'; {dead_letter!r} does not"
+        )
+    return _other_table(where, spec, Destination(table=table, schema=schema or spec.schema))
+
+
+def _other_table(where: str, spec: InboxSpec, destination: Destination) -> Destination:
+    if destination.name == spec.name:
+        raise DeclarationError(
+            f"{where}: its dead letters would go back into table {spec.name!r}; name another table"
+        )
+    return destination
+
+
+def _check_loop(start: Included, by_key: dict[tuple[str, str | None], Included]) -> None:
+    path = [start.key]
+    current: Included | None = start
+    while current is not None and current.dead_key is not None:
+        if current.dead_key in path:
+            names = " -> ".join(_place(key) for key in [*path, current.dead_key])
+            raise DeclarationError(
+                f"dead letters form a loop: {names}; let one of them end elsewhere"
+            )
+        path.append(current.dead_key)
+        current = by_key.get(current.dead_key)
+
+
+def _place(key: tuple[str, str | None]) -> str:
+    table, group = key
+    return f"table {table!r}" if group is None else f"group {group!r} of table {table!r}"

@@ -1,0 +1,113 @@
+"""The claim loop of one subscription: as many rows as there is room, then sleep until more are due."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import anyio
+
+from inboxkit.abc import Claim, ClaimForm, Clock
+from inboxkit.errors import DatabaseError, StartupError
+
+from .reporting import Reporter
+from .timing import wait_for
+from .waking import Waker
+
+__all__ = ["Claimer"]
+
+_FIRST_WAIT = 1.0
+_LONGEST_WAIT = 30.0
+_LONGEST_CLAIM = 60.0
+"""Seconds a claim is shielded: almost every cancelled claim has taken effect, so its rows are awaited."""
+
+
+class Claimer:
+    """Claims whenever there is room and a reason to look.
+
+    Args:
+        form: Claims.
+        clock: Times the waits after failed claims.
+        random: The service's seeded source, for jitter.
+        waker: What the loop sleeps on.
+        report: The log.
+        room: How many rows may be taken now.
+        accept: Takes over what a claim brought, and whether the subscription is stopping.
+    """
+
+    def __init__(
+        self,
+        form: ClaimForm,
+        clock: Clock,
+        random: Random,
+        waker: Waker,
+        report: Reporter,
+        *,
+        room: Callable[[], int],
+        accept: Callable[[Claim, bool], None],
+    ) -> None:
+        self._form = form
+        self._clock = clock
+        self._random = random
+        self._waker = waker
+        self._report = report
+        self._room = room
+        self._accept = accept
+        self._has_room = anyio.Event()
+        self._stopping = anyio.Event()
+        self._ended = anyio.Event()
+        self._failures = 0
+
+    def room_made(self) -> None:
+        """A row left work here."""
+        self._has_room.set()
+
+    async def stop(self) -> None:
+        """Claim no more; returns when the claim in flight has been dealt with."""
+        self._stopping.set()
+        self._waker.wake()
+        self._has_room.set()
+        await self._ended.wait()
+
+    async def run(self) -> None:
+        """Claim until `stop`."""
+        try:
+            while not self._stopping.is_set():
+                room = self._room()
+                if room > 0:
+                    await self._claim(room)
+                else:
+                    await self._wait_for_room()
+        finally:
+            self._ended.set()
+
+    async def _wait_for_room(self) -> None:
+        if self._has_room.is_set():
+            self._has_room = anyio.Event()
+            if self._room() > 0:
+                return
+        await self._has_room.wait()
+
+    async def _claim(self, limit: int) -> None:
+        self._waker.start_claim()
+        try:
+            with anyio.CancelScope(shield=True), anyio.fail_after(_LONGEST_CLAIM):
+                claim = await self._form.claim(limit=limit)
+        except (DatabaseError, StartupError, TimeoutError) as error:
+            await self._wait_after_failure(error)
+            return
+        if self._failures:
+            self._failures = 0
+            self._report.trouble("claims work again")
+        self._accept(claim, self._stopping.is_set())
+        is_full = len(claim.rows) + claim.undecodable >= limit
+        met_spent = any(row.spent for row in claim.rows)
+        if not is_full and not met_spent and not self._stopping.is_set():
+            await self._waker.wait()
+
+    async def _wait_after_failure(self, error: Exception) -> None:
+        wait = min(_FIRST_WAIT * 2.0 ** min(self._failures, 10), _LONGEST_WAIT)
+        if not self._failures:
+            self._report.trouble("a claim failed; claims are repeated, up to 30 s apart", error)
+        self._failures += 1
+        await wait_for(self._stopping, self._clock, wait * self._random.uniform(0.9, 1.0))

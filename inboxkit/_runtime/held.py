@@ -1,0 +1,163 @@
+"""A row in work here: what holds it, and how far its delivery has come."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import anyio
+
+from inboxkit._core import lease as leases
+from inboxkit._core.settlement import Settlement
+from inboxkit.abc import Claimed, Fence, Reading
+from inboxkit.errors import LeaseLostError
+
+__all__ = ["Held", "Release", "Stage"]
+
+
+class Stage(enum.Enum):
+    """How far a delivery has come."""
+
+    QUEUED = "queued"
+    """Waits for its worker."""
+    RUNNING = "running"
+    """Its handler has it."""
+    ENDED = "ended"
+    """Its settlement or release is to be written."""
+    GONE = "gone"
+    """Nothing more is ever written for it here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The row is to be given back unsettled."""
+
+    give_back: bool
+    """Whether its attempt is taken back too."""
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """One delivery, from its claim until nothing more is written for it."""
+
+    claimed: Claimed
+    lease: timedelta | None
+    """None: the hold is a connection, and never ends by itself."""
+    tokens: list[datetime] = field(init=False)
+    """Expiries that may stand in the row; the first is confirmed."""
+    reading: Reading = field(init=False)
+    """The reading that the confirmed expiry was made from."""
+    stage: Stage = Stage.QUEUED
+    lost: anyio.Event = field(default_factory=anyio.Event)
+    lost_error: LeaseLostError | None = None
+    """What middleware sees once `lost` is set."""
+    has_returned: bool = False
+    """The handler came to an end of its own: it returned, or raised."""
+    stop_asked: bool = False
+    """The service asked the handler to end."""
+    ending: Settlement | Release | None = None
+    """What is to be written, once the handler has ended."""
+    in_round: bool = False
+    """A renewal of it is in flight."""
+    is_settling: bool = False
+    """A settlement or release of it is in flight."""
+    may_be_settled: bool = False
+    """An earlier settlement's answer was lost."""
+    is_renewed: bool = True
+    """False once its settlement was refused: it is left to run out."""
+    renew_at: float = field(init=False)
+    """The monotonic second of its next renewal."""
+    skips: int = 0
+    """Renewals in a row that found it locked."""
+    repeats: int = 0
+    """Settlements of it that failed so far."""
+    repeat_at: float = 0.0
+    """The monotonic second before which its settlement is not repeated."""
+    outcome: str = "ack"
+    """``"ack"`` or ``"drop"``, for the event of a finished row."""
+    note: str = ""
+    """The reason of a drop, for the event."""
+    _scopes: list[anyio.CancelScope] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.tokens = list(self.claimed.fence.tokens)
+        self.reading = self.claimed.reading
+        self.renew_at = self._half_a_lease_later()
+
+    @property
+    def id(self) -> Any:
+        """The row's id."""
+        return self.claimed.fence.id
+
+    @property
+    def fence(self) -> Fence:
+        """What the row must hold for us to write it, with every token that may stand there."""
+        return Fence(self.claimed.fence.id, tuple(self.tokens), self.claimed.fence.attempt)
+
+    @property
+    def hold_end(self) -> float | None:
+        """The monotonic second at which the hold ends; None: never by itself."""
+        if self.lease is None:
+            return None
+        return leases.hold_end(self.reading.monotonic, self.lease)
+
+    def deadline(self) -> datetime | None:
+        """The wall clock's instant of `hold_end`, as now known."""
+        if self.lease is None:
+            return None
+        return self.reading.now + self.lease - timedelta(seconds=leases.margin(self.lease))
+
+    def has_ended(self, monotonic: float) -> bool:
+        """Whether the hold is over."""
+        end = self.hold_end
+        return end is not None and monotonic >= end
+
+    def wants_renewal(self, monotonic: float) -> bool:
+        """Whether a round may take it along."""
+        return (
+            self.lease is not None
+            and self.is_renewed
+            and not self.in_round
+            and not self.is_settling
+            and self.stage is not Stage.GONE
+            and not self.lost.is_set()
+            and not self.has_ended(monotonic)
+            # A release of unknown outcome may have given the row to somebody else already.
+            and not isinstance(self.ending, Release)
+        )
+
+    @contextmanager
+    def cancelled_by(self, scope: anyio.CancelScope) -> Iterator[None]:
+        """While this is open, `cancel` cancels `scope`."""
+        self._scopes.append(scope)
+        if self.lost.is_set() or self.stop_asked:
+            scope.cancel()
+        try:
+            yield
+        finally:
+            self._scopes.remove(scope)
+
+    def cancel(self) -> None:
+        """End the handler, where it runs."""
+        for scope in self._scopes:
+            scope.cancel()
+
+    def confirm(self, token: datetime, reading: Reading) -> None:
+        """A renewal is known to stand in the row: all older tokens are overwritten."""
+        self.tokens = [token]
+        self.reading = reading
+        self.skips = 0
+        self.renew_at = self._half_a_lease_later()
+
+    def suspect(self, token: datetime) -> None:
+        """A renewal's answer was lost: its token may stand in the row."""
+        self.tokens.append(token)
+
+    def _half_a_lease_later(self) -> float:
+        if self.lease is None:
+            return float("inf")
+        return self.reading.monotonic + self.lease.total_seconds() / 2

@@ -1,0 +1,49 @@
+"""What a subscription is to do, as the service composed it: all that the runtime needs to know."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+from inboxkit._core.outcomes import Outcome
+from inboxkit._core.settlement import Policy
+from inboxkit.abc import Claimed
+
+from .delivery import Delivery
+
+__all__ = ["CallNext", "Decode", "MakeDelivery", "Middleware", "Plan"]
+
+CallNext: TypeAlias = Callable[[Delivery[Any, Any]], Awaitable[Outcome]]
+Middleware: TypeAlias = Callable[[Delivery[Any, Any], CallNext], Awaitable[Outcome]]
+Decode: TypeAlias = Callable[[Claimed], tuple[Any, Any]]
+MakeDelivery: TypeAlias = Callable[..., Delivery[Any, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One subscription."""
+
+    queue: str
+    """The queue's name, for the log."""
+    table: str
+    """The table's name, for wakes."""
+    group: str | None
+    """The rows' group; None where the table has none."""
+    handler: Callable[[Delivery[Any, Any]], Awaitable[Any]]
+    """The user's function, given its delivery."""
+    decode: Decode
+    """Message and row of what was claimed; raises DecodeError."""
+    make_delivery: MakeDelivery
+    """Builds what the handler gets; takes `message`, `row`, and what the runtime knows."""
+    policy: Policy
+    workers: int = 1
+    by_key: bool = False
+    """Whether each worker serves its share of the keys, in order."""
+    poll_interval: timedelta = timedelta(seconds=1)
+    timeout: timedelta | None = None
+    """Most time for a handler; past it the delivery is a failure."""
+    middleware: tuple[Middleware, ...] = ()
+    dead_letter_table: str | None = None
+    """The table that dead letters go to, for wakes."""

@@ -1,0 +1,142 @@
+"""Keeps leases: one statement for all of a subscription's, each half lease; and ends holds in time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import anyio
+
+from inboxkit.abc import ClaimForm, Clock, Renewal
+
+from .held import Held, Stage
+from .reporting import Reporter
+from .timing import wait_for
+
+__all__ = ["Renewer"]
+
+_FIRST_SKIP = 0.05
+_MOST_DOUBLINGS = 10
+
+
+class Renewer:
+    """Two tasks: one renews, one ends the holds that were not renewed in time.
+
+    They are apart so that a renewal that hangs cannot keep a handler running past its hold.
+
+    Args:
+        form: Renews.
+        clock: Times the rounds.
+        report: The log.
+        holds: All deliveries of the subscription, at any time.
+        lost: Called once for each delivery whose hold is lost, with the reason.
+        round_over: Called after each round: settlements may have waited for it.
+    """
+
+    def __init__(
+        self,
+        form: ClaimForm,
+        clock: Clock,
+        report: Reporter,
+        *,
+        holds: Callable[[], Collection[Held]],
+        lost: Callable[[Held, str], None],
+        round_over: Callable[[], None],
+    ) -> None:
+        self._form = form
+        self._clock = clock
+        self._report = report
+        self._holds = holds
+        self._lost = lost
+        self._round_over = round_over
+        self._lease = form.lease.total_seconds() if form.lease is not None else 0.0
+        self._renew_event = anyio.Event()
+        self._end_event = anyio.Event()
+        self._is_in_trouble = False
+
+    def notify(self) -> None:
+        """Rows were claimed: their rounds may come before what the tasks sleep for."""
+        self._renew_event.set()
+        self._end_event.set()
+
+    async def renew(self) -> None:
+        """Renew until cancelled."""
+        while True:
+            if self._renew_event.is_set():
+                self._renew_event = anyio.Event()
+            due_at = self._next_round()
+            now = self._clock.monotonic()
+            if due_at is None or due_at > now:
+                wait = None if due_at is None else due_at - now
+                await wait_for(self._renew_event, self._clock, wait)
+                continue
+            await self._round(now)
+
+    async def end_holds(self) -> None:
+        """Tell handlers of holds that ended, until cancelled."""
+        while True:
+            if self._end_event.is_set():
+                self._end_event = anyio.Event()
+            now = self._clock.monotonic()
+            ends = []
+            for held in list(self._holds()):
+                if held.stage is Stage.ENDED or held.stage is Stage.GONE or held.lost.is_set():
+                    continue  # a handler that has returned still settles by its token
+                if held.has_ended(now):
+                    self._lost(held, "it ran out before it could be renewed")
+                elif (end := held.hold_end) is not None:
+                    ends.append(end)
+            wait = min(ends) - now if ends else None
+            await wait_for(self._end_event, self._clock, wait)
+
+    def _next_round(self) -> float | None:
+        now = self._clock.monotonic()
+        return min((h.renew_at for h in self._holds() if h.wants_renewal(now)), default=None)
+
+    async def _round(self, now: float) -> None:
+        holds = [held for held in self._holds() if held.wants_renewal(now)]
+        if all(held.skips for held in holds if held.renew_at <= now):
+            # Only rows that were locked a moment ago: the others keep their half lease.
+            holds = [held for held in holds if held.renew_at <= now]
+        for held in holds:
+            held.in_round = True
+        try:
+            renewal = await self._form.renew(
+                [(held.fence, held.reading) for held in holds], timeout=self._lease / 10
+            )
+            for held in holds:
+                self._take_answer(held, renewal)
+        finally:
+            for held in holds:
+                held.in_round = False
+            self._round_over()
+        self._tell_of_trouble(renewal)
+
+    def _take_answer(self, held: Held, renewal: Renewal) -> None:
+        now = self._clock.monotonic()
+        if held.id in renewal.renewed and renewal.reading is not None:
+            held.confirm(renewal.renewed[held.id], renewal.reading)
+            self._report.renewed(held)
+        elif held.id in renewal.skipped:
+            held.renew_at = now + _FIRST_SKIP * 2.0 ** min(held.skips, _MOST_DOUBLINGS)
+            held.skips += 1
+        elif held.id in renewal.lost:
+            if held.stage in (Stage.QUEUED, Stage.RUNNING):
+                self._lost(held, "the row holds another lease, or is gone")
+            else:
+                # Its settlement is about to be written and will say what became of the row.
+                held.is_renewed = False
+        else:
+            if held.id in renewal.unknown:
+                held.suspect(renewal.unknown[held.id])
+            held.renew_at = now + self._lease / 20
+
+    def _tell_of_trouble(self, renewal: Renewal) -> None:
+        if renewal.error is None:
+            self._is_in_trouble = False
+        elif not self._is_in_trouble:
+            self._is_in_trouble = True
+            self._report.trouble(
+                f"{len(renewal.failed) + len(renewal.unknown)} leases could not be renewed; "
+                "this is repeated until their holds end",
+                renewal.error,
+            )

@@ -1,0 +1,144 @@
+"""The log of one subscription: every record carries its event."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+from typing import Any
+
+from inboxkit import events
+from inboxkit.abc import Clock
+from inboxkit.errors import LeaseLostError
+
+from .held import Held
+
+__all__ = ["Reporter", "describe_error", "logger"]
+
+logger = logging.getLogger("inboxkit")
+
+_LONGEST_ERROR = 500
+
+
+def describe_error(error: BaseException) -> str:
+    """The error's type and text, printable and short whatever is in it."""
+    try:
+        text = str(error)
+    except Exception as second:  # noqa: BLE001 - a broken __str__ must not hide the failure
+        text = f"<its text cannot be made: {type(second).__name__}>"
+    text = text.encode("unicode_escape").decode("ascii") if not text.isprintable() else text
+    if len(text) > _LONGEST_ERROR:
+        text = text[:_LONGEST_ERROR] + "…"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+class Reporter:
+    """Says what happened, as a log record and the event in it.
+
+    Args:
+        instance: The service's name.
+        queue: The queue's name.
+        clock: Stamps the events.
+    """
+
+    def __init__(self, instance: str, queue: str, clock: Clock) -> None:
+        self.instance = instance
+        self.queue = queue
+        self._clock = clock
+
+    def claimed(self, held: Held) -> None:
+        """The row is in work here."""
+        if logger.isEnabledFor(logging.DEBUG):
+            until = held.tokens[0] if held.tokens else None
+            event = events.Claimed(**self._row(held), locked_until=until)
+            self._send(logging.DEBUG, "claimed row %r", held, event)
+
+    def renewed(self, held: Held) -> None:
+        """The lease was prolonged."""
+        if logger.isEnabledFor(logging.DEBUG):
+            event = events.Renewed(**self._row(held), locked_until=held.tokens[0])
+            self._send(logging.DEBUG, "renewed row %r", held, event)
+
+    def lost(self, held: Held, reason: str) -> LeaseLostError:
+        """The hold is lost; returns the error that middleware sees."""
+        error = LeaseLostError(
+            f"queue {self.queue!r}: the lease of row {held.id!r} is lost ({reason}); "
+            "nothing was written, the row is handed out again",
+            queue=self.queue,
+            id=held.id,
+        )
+        event = events.Lost(**self._row(held), reason=reason)
+        logger.warning("%s", error, extra={"event": event})
+        return error
+
+    def finished(self, held: Held, outcome: str, reason: str = "") -> None:
+        """The row is done with."""
+        event = events.Finished(**self._row(held), outcome=outcome, reason=reason)
+        if outcome == "drop":
+            self._send(
+                logging.WARNING, f"dropped row %r ({reason or 'no reason given'})", held, event
+            )
+        elif logger.isEnabledFor(logging.DEBUG):
+            self._send(logging.DEBUG, "acked row %r", held, event)
+
+    def failed(self, held: Held, error: BaseException) -> None:
+        """The handler failed, or could not be given its message."""
+        event = events.Failed(**self._row(held), error=describe_error(error))
+        self._send(logging.ERROR, f"row %r failed: {_escape(event.error)}", held, event, error)
+
+    def retried(self, held: Held, delay: timedelta, due: datetime | None) -> None:
+        """The row will be handed out again."""
+        event = events.Retried(**self._row(held), delay=delay, due=due)
+        self._send(logging.INFO, f"row %r will be handed out again after {delay}", held, event)
+
+    def dead_lettered(self, held: Held, destination: str) -> None:
+        """The row was moved."""
+        event = events.DeadLettered(**self._row(held), destination=destination)
+        text = f"row %r went to the dead letter {_escape(repr(destination))}"
+        self._send(logging.WARNING, text, held, event)
+
+    def released(self, held: Held, give_back: bool) -> None:
+        """The row was given back unsettled."""
+        event = events.Released(**self._row(held), given_back=give_back)
+        self._send(logging.INFO, "released row %r unsettled", held, event)
+
+    def outcome_unknown(self, held: Held) -> None:
+        """A settlement's answer was lost, and the row no longer tells."""
+        event = events.OutcomeUnknown(**self._row(held))
+        text = "row %r: the answer to its settlement was lost, and the row shows another state now"
+        self._send(logging.WARNING, text, held, event)
+
+    def trouble(self, text: str, error: BaseException | None = None) -> None:
+        """Something about the whole queue."""
+        logger.warning("queue %r: %s", self.queue, text, exc_info=error)
+
+    def _row(self, held: Held) -> dict[str, Any]:
+        return {
+            "at": self._clock.now(),
+            "instance": self.instance,
+            "queue": self.queue,
+            "id": held.id,
+            "attempt": held.claimed.attempt,
+        }
+
+    def _send(
+        self,
+        level: int,
+        text: str,
+        held: Held,
+        event: events.RowEvent,
+        error: BaseException | None = None,
+    ) -> None:
+        attempt = "" if event.attempt is None else f", attempt {event.attempt}"
+        logger.log(
+            level,
+            f"queue %r: {text}%s",
+            self.queue,
+            held.id,
+            attempt,
+            exc_info=error,
+            extra={"event": event},
+        )
+
+
+def _escape(text: str) -> str:
+    return text.replace("%", "%%")

@@ -1,0 +1,197 @@
+"""Writes the ends of deliveries: those that are ready together go out together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import anyio
+
+from inboxkit._core.settlement import Settlement, Verb
+from inboxkit.abc import ClaimForm, Clock, Settled
+from inboxkit.errors import (
+    ConnectError,
+    DatabaseBusyError,
+    OutcomeUnknownError,
+    PoolTimeoutError,
+)
+
+from .held import Held, Release, Stage
+from .reporting import Reporter
+from .timing import wait_for
+
+__all__ = ["Settler"]
+
+_FIRST_REPEAT = 1.0
+_LONGEST_REPEAT = 30.0
+_TRANSIENT = (ConnectError, DatabaseBusyError, OutcomeUnknownError, PoolTimeoutError)
+
+
+class Settler:
+    """One task that writes the settlements and releases of one subscription.
+
+    A lone settlement waits for nothing; those that become ready while one is in flight go out
+    together. A settlement and a renewal of one row are never in flight together: whoever comes second
+    waits for the other's answer (`notify` tells of a round's end).
+
+    Args:
+        form: Writes.
+        clock: Times the repeats.
+        random: The service's seeded source, for jitter.
+        report: The log.
+        settled: Called once for each delivery for which nothing more will be written.
+        due: Called with the group's name (None: the queue's own) and the instant (None: now) from
+            which a row can be claimed again.
+    """
+
+    def __init__(
+        self,
+        form: ClaimForm,
+        clock: Clock,
+        random: Random,
+        report: Reporter,
+        *,
+        settled: Callable[[Held], None],
+        due: Callable[[Settlement | Release, Settled], None],
+    ) -> None:
+        self._form = form
+        self._clock = clock
+        self._random = random
+        self._report = report
+        self._settled = settled
+        self._due = due
+        self._pending: list[Held] = []
+        self._event = anyio.Event()
+
+    def add(self, held: Held, ending: Settlement | Release) -> None:
+        """The delivery has ended: write this."""
+        held.ending = ending
+        held.stage = Stage.ENDED
+        self._pending.append(held)
+        self.notify()
+
+    def notify(self) -> None:
+        """A round of renewals is over, or something is to be written: look again."""
+        self._event.set()
+
+    async def run(self) -> None:
+        """Write until cancelled; what is pending then stays unwritten."""
+        while True:
+            if self._event.is_set():
+                self._event = anyio.Event()
+            ready = self._take()
+            if not ready:
+                await wait_for(self._event, self._clock, self._next_repeat())
+                continue
+            await self._write(ready)
+
+    def _take(self) -> list[Held]:
+        now = self._clock.monotonic()
+        ready = [held for held in self._pending if not held.in_round and held.repeat_at <= now]
+        taken = set(map(id, ready))
+        self._pending = [held for held in self._pending if id(held) not in taken]
+        return ready
+
+    def _next_repeat(self) -> float | None:
+        waits = [held.repeat_at for held in self._pending if not held.in_round]
+        return min(waits) - self._clock.monotonic() if waits else None
+
+    async def _write(self, ready: list[Held]) -> None:
+        for held in ready:
+            held.is_settling = True
+        try:
+            settlements = [
+                (held, held.ending) for held in ready if isinstance(held.ending, Settlement)
+            ]
+            if settlements:
+                answers = await self._form.settle([(h.fence, ending) for h, ending in settlements])
+                for (held, ending), answer in zip(settlements, answers, strict=True):
+                    held.is_settling = False
+                    self._take_answer(held, ending, answer)
+            releases = [(held, held.ending) for held in ready if isinstance(held.ending, Release)]
+            if releases:
+                answers = await self._form.release([(h.fence, r.give_back) for h, r in releases])
+                for (held, release), answer in zip(releases, answers, strict=True):
+                    held.is_settling = False
+                    self._take_release(held, release, answer)
+        finally:
+            for held in ready:
+                held.is_settling = False
+
+    def _take_answer(self, held: Held, ending: Settlement, answer: Settled) -> None:
+        match answer.result:
+            case "written":
+                self._end(held)
+                self._due(ending, answer)
+                self._say(held, ending, answer)
+            case "gone" if held.may_be_settled:
+                # Ours, or taken over by somebody who finished it: either way it is over.
+                self._end(held)
+                self._report.outcome_unknown(held)
+            case "lost" if held.may_be_settled:
+                self._end(held)
+                self._report.outcome_unknown(held)
+            case "gone":
+                self._lose(held, "the row is gone, or finished by somebody else")
+            case "lost":
+                self._lose(held, "the row holds another lease")
+            case "failed" | "unknown":
+                self._repeat(held, answer)
+
+    def _take_release(self, held: Held, release: Release, answer: Settled) -> None:
+        self._end(held)
+        if answer.result == "written":
+            self._due(release, answer)
+            self._report.released(held, release.give_back)
+        elif answer.result in ("failed", "unknown"):
+            # Never repeated: an unknown one may have given the row to somebody else already.
+            self._report.trouble(
+                f"row {held.id!r} was not released; it comes back when its lease ends", answer.error
+            )
+
+    def _repeat(self, held: Held, answer: Settled) -> None:
+        held.may_be_settled = held.may_be_settled or answer.result == "unknown"
+        if answer.result == "failed" and not isinstance(answer.error, _TRANSIENT):
+            held.is_renewed = False
+        now = self._clock.monotonic()
+        is_uncertain_move = (
+            isinstance(held.ending, Settlement)
+            and held.ending.verb is Verb.MOVE
+            and answer.result == "failed"
+            and held.claimed.spent
+        )
+        wait = min(_FIRST_REPEAT * 2.0 ** min(held.repeats, 10), _LONGEST_REPEAT)
+        held.repeats += 1
+        held.repeat_at = now + wait * self._random.uniform(0.9, 1.0)
+        if is_uncertain_move or held.has_ended(held.repeat_at):
+            self._end(held)
+            self._report.trouble(
+                f"row {held.id!r} could not be settled; it comes back when its lease ends",
+                answer.error,
+            )
+            return
+        if held.repeats == 1:
+            self._report.trouble(
+                f"the settlement of row {held.id!r} failed and is repeated while its lease holds",
+                answer.error,
+            )
+        self._pending.append(held)
+
+    def _lose(self, held: Held, reason: str) -> None:
+        held.lost.set()
+        self._end(held)
+        self._report.lost(held, reason)
+
+    def _end(self, held: Held) -> None:
+        held.stage = Stage.GONE
+        self._settled(held)
+
+    def _say(self, held: Held, ending: Settlement, answer: Settled) -> None:
+        match ending.verb:
+            case Verb.FINISH:
+                self._report.finished(held, held.outcome, held.note)
+            case Verb.MOVE:
+                destination = ending.destination.name if ending.destination else ""
+                self._report.dead_lettered(held, destination)
+            case Verb.GIVE_BACK | Verb.POSTPONE | Verb.HOLD:
+                self._report.retried(held, ending.delay, answer.due)

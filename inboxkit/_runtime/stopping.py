@@ -1,0 +1,61 @@
+"""How a running service is told to end, and how far it goes each time it is told."""
+
+from __future__ import annotations
+
+import enum
+
+import anyio
+
+__all__ = ["Phase", "Stop"]
+
+
+class Phase(enum.IntEnum):
+    """What is asked of a service; each includes those before it."""
+
+    DRAIN = 1
+    """Claim no more; let handlers finish."""
+    CANCEL = 2
+    """Cancel the handlers."""
+    RELEASE = 3
+    """Wait for nothing: give back what is unsettled and go."""
+
+
+class Stop:
+    """The request to stop, which only ever grows."""
+
+    def __init__(self) -> None:
+        self._asked = {phase: anyio.Event() for phase in Phase}
+        self._scopes: list[anyio.CancelScope] = []
+        self.error: BaseException | None = None
+
+    def request(self, phase: Phase = Phase.DRAIN) -> None:
+        """Ask for a phase and those before it."""
+        for asked, event in self._asked.items():
+            if asked <= phase:
+                event.set()
+        for scope in self._scopes:
+            scope.cancel()
+
+    def fail(self, error: BaseException) -> None:
+        """Ask for a drain because of an error; the first one is what `run` raises."""
+        if self.error is None:
+            self.error = error
+        self.request()
+
+    def is_requested(self, phase: Phase = Phase.DRAIN) -> bool:
+        """Whether a phase was asked for."""
+        return self._asked[phase].is_set()
+
+    async def wait(self, phase: Phase = Phase.DRAIN) -> None:
+        """Wait until a phase is asked for."""
+        await self._asked[phase].wait()
+
+    def cancels(self, scope: anyio.CancelScope) -> None:
+        """Cancel `scope` at any request: for a start-up that is no longer wanted."""
+        self._scopes.append(scope)
+        if self.is_requested():
+            scope.cancel()
+
+    def spares(self, scope: anyio.CancelScope) -> None:
+        """Leave `scope` alone from now on."""
+        self._scopes.remove(scope)

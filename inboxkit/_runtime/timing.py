@@ -1,0 +1,41 @@
+"""Waiting by the injected clock."""
+
+from __future__ import annotations
+
+import anyio
+
+from inboxkit.abc import Clock
+
+__all__ = ["wait_for"]
+
+
+async def wait_for(event: anyio.Event, clock: Clock, seconds: float | None) -> bool:
+    """Wait for an event, at most so many seconds of this clock.
+
+    A deadline of anyio's would run on the loop's own time, and a host whose clock drifts would keep
+    wrong hours; so the clock's own sleep races the event.
+
+    Args:
+        event: What is waited for.
+        clock: Whose seconds count.
+        seconds: None: for ever.
+
+    Returns:
+        True where the event was set.
+    """
+    if event.is_set():
+        await anyio.lowlevel.checkpoint()
+        return True
+    if seconds is None:
+        await event.wait()
+        return True
+    async with anyio.create_task_group() as race:
+
+        async def ring() -> None:
+            await event.wait()
+            race.cancel_scope.cancel()
+
+        race.start_soon(ring)
+        await clock.sleep(max(seconds, 0.0))
+        race.cancel_scope.cancel()
+    return event.is_set()

@@ -1,0 +1,207 @@
+"""The broker: which queues there are, and how messages get into them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+
+from . import events
+from ._core.lease import whole_seconds
+from ._core.rows import NewRow
+from ._routing import Routes
+from ._runtime.reporting import logger
+from .database import Database
+from .errors import ClosedError, DeclarationError
+from .insert import Connectable, insert_rows
+from .queue import InboxQueue
+from .table import Inbox, new_row
+
+if TYPE_CHECKING:
+    from ._core.spec import InboxSpec
+
+__all__ = ["Broker"]
+
+RowT = TypeVar("RowT")
+MessageT = TypeVar("MessageT")
+
+
+class Broker:
+    """Publishes messages into queues, and wakes those who serve them in this process.
+
+    Nothing connects here: `async with Broker(…)`, or a Service, opens the database.
+
+    Args:
+        database: A `Database`, which stays the caller's to close if the caller opened it; or a URL.
+        lease: How long a claim holds unrenewed, where a queue says nothing. Whole seconds, rounded
+            up, at least one.
+        poll_interval: How long a subscription sleeps at most between looks at its table, where its
+            queue says nothing.
+
+    Raises:
+        DeclarationError: A setting is of the wrong type, zero or negative.
+    """
+
+    def __init__(
+        self,
+        database: Database | str,
+        *,
+        lease: timedelta = timedelta(seconds=30),
+        poll_interval: timedelta = timedelta(seconds=1),
+    ) -> None:
+        if not isinstance(database, Database | str):
+            raise DeclarationError(f"Broker takes a Database or a URL, not {database!r}")
+        self.database = database if isinstance(database, Database) else Database(database)
+        self.lease = whole_seconds(lease)
+        if not isinstance(poll_interval, timedelta) or poll_interval <= timedelta(0):
+            raise DeclarationError(
+                f"poll_interval must be a positive timedelta, not {poll_interval!r}"
+            )
+        self.poll_interval = poll_interval
+        self._routes = Routes()
+        self._opened_database = False
+        self._is_open = False
+        self._is_closed = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether `open` was called and `aclose` was not."""
+        return self._is_open
+
+    async def open(self) -> None:
+        """Open the database, unless it is open already.
+
+        Raises:
+            StartupError: It cannot be reached, or its driver is not installed.
+        """
+        if not self.database.is_open:
+            await self.database.open()
+            self._opened_database = True
+        self._is_open, self._is_closed = True, False
+
+    async def aclose(self) -> None:
+        """Publish no more; close the database if this broker opened it."""
+        self._is_open, self._is_closed = False, True
+        if self._opened_database:
+            self._opened_database = False
+            await self.database.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    def route(self, pattern: str, row: type[Inbox] | InboxSpec) -> None:
+        """Tell where names go that have no handler here.
+
+        Args:
+            pattern: A queue's name, or a prefix with ``*`` at its end. An exact name goes before a
+                prefix, a longer prefix before a shorter one, the last registered before earlier ones.
+            row: The table's class or description.
+
+        Raises:
+            DeclarationError: The pattern is empty, or has its ``*`` elsewhere.
+        """
+        self._routes.add(pattern, row)
+
+    def add_queue(self, queue: InboxQueue[Any, Any]) -> None:
+        """Route a queue's own name to it; `Service.include` does this for each subscription."""
+        self._routes.add_queue(queue)
+
+    @overload
+    async def publish(
+        self,
+        queue: InboxQueue[RowT, MessageT],
+        message: MessageT,
+        *,
+        within: Connectable | None = None,
+        **columns: Any,
+    ) -> Any: ...
+    @overload
+    async def publish(
+        self, queue: str, message: Any, *, within: Connectable | None = None, **columns: Any
+    ) -> Any: ...
+    async def publish(
+        self,
+        queue: InboxQueue[Any, Any] | str,
+        message: Any,
+        *,
+        within: Connectable | None = None,
+        **columns: Any,
+    ) -> Any:
+        """Insert a message as a row of its queue and wake the queue's subscriptions in this process.
+
+        Args:
+            queue: The queue, or a name that is routed.
+            message: What the handler will get. For a table without payload: the row itself.
+            within: A connection or transaction to insert on; the wake then comes after its commit
+                where it is inboxkit's own. None: a connection of the broker's database.
+            columns: Values of other columns, such as ``priority=0``.
+
+        Returns:
+            The row's id.
+
+        Raises:
+            NoRouteError: No queue is called so.
+            EncodeError: The message or a value cannot be written; nothing was sent.
+            ClosedError: The broker is closed, or its database not open.
+            DatabaseError: Nothing was inserted; for OutcomeUnknownError it may have been.
+        """
+        if self._is_closed:
+            raise ClosedError(
+                "this broker is closed; publish before its Service stops, or open it again"
+            )
+        target = self._routes.find(queue) if isinstance(queue, str) else queue
+        row = _row_for(target, message, columns)
+        if within is not None:
+            (id,) = await insert_rows(within, row)
+        else:
+            async with self.database.connection() as connection:
+                (id,) = await insert_rows(connection, row)
+        event = events.Published(
+            at=self.database.clock.now(), instance="", queue=target.name, id=id
+        )
+        logger.debug("queue %r: published row %r", target.name, id, extra={"event": event})
+        return id
+
+    def wake(self, queue: InboxQueue[Any, Any] | str) -> None:
+        """Look for due rows now: for rows that were written by other means.
+
+        Raises:
+            NoRouteError: No queue is called so.
+        """
+        target = self._routes.find(queue) if isinstance(queue, str) else queue
+        self.database.wakes.notify(target.spec.name, target.group)
+
+    def __repr__(self) -> str:
+        return f"Broker({self.database!r})"
+
+
+def _row_for(queue: InboxQueue[Any, Any], message: Any, columns: dict[str, Any]) -> NewRow:
+    """The row that carries a message: its group is the queue's name."""
+    spec = queue.spec
+    if spec.payload is None:
+        if columns:
+            raise TypeError("publish() takes no columns beside a whole row; set them in the row")
+        row = new_row(message)
+        if row.spec.name != spec.name:
+            raise TypeError(
+                f"queue {queue.name!r} takes rows of {spec.name!r}, not of {row.spec.name!r}"
+            )
+        if spec.group is None:
+            return row
+        return NewRow(spec, {**row.values, spec.group.name: queue.name})
+    if spec.group is not None:
+        field = spec.field_of(spec.group)
+        if columns.setdefault(field, queue.name) != queue.name:
+            raise TypeError(f"publish(): {field} is the queue's name, {queue.name!r}; leave it out")
+    if queue.row is not None:
+        return new_row(queue.row.of(message, **columns))
+    return spec.of(message, **columns)

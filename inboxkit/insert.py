@@ -1,0 +1,129 @@
+"""Rows written by the service itself, on its own connection and inside its own transaction."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+
+from ._core.rows import NewRow
+from ._core.spec import InboxSpec
+from ._db.foreign import dialect_of_foreign, run_on_foreign
+from ._sql.dialect import get_dialect
+from ._sql.insert import insert
+from ._sql.insert import insert_statements as _insert_statements
+from ._sql.statement import Statement
+from .database import Connection, Database, Transaction
+from .table import Inbox, new_row
+
+__all__ = ["Connectable", "OnConflict", "insert_rows", "insert_statements"]
+
+OnConflict: TypeAlias = Literal["error", "ignore"]
+Connectable: TypeAlias = Any
+"""inboxkit's `Connection` or `Transaction`, or a connection of asyncpg, aiosqlite or psycopg (async)."""
+
+
+async def insert_rows(
+    connection: Connectable, /, *rows: Inbox | NewRow, on_conflict: OnConflict = "error"
+) -> list[Any]:
+    """Write rows, many in one statement, on the caller's own connection inside the caller's transaction.
+
+    On inboxkit's own connections the queues' subscriptions in this process are woken after the commit,
+    a `retry_after` of None is the clock's now, and every value is checked against its column before
+    anything is sent. On foreign connections nothing is woken (the rows are found by the next poll)
+    and a `retry_after` of None is written as NULL, which is due now.
+
+    Args:
+        connection: inboxkit's `Connection` or `Transaction`, or one of asyncpg, aiosqlite or psycopg.
+        rows: Made by `Row.of(message, …)`, `Row(…)` or `InboxSpec.of(message, …)`; of any tables.
+        on_conflict: ``"ignore"`` leaves out rows that a constraint refuses.
+
+    Returns:
+        The rows' ids, in order; None for a row that was left out.
+
+    Raises:
+        EncodeError: A value does not fit its column; nothing was sent.
+        SchemaError: The table or a column is missing, or its type cannot hold its role.
+        ConstraintError: A constraint refused a row; nothing was written.
+        TypeError: `connection` is none that this knows, or a row is none.
+    """
+    if on_conflict not in ("error", "ignore"):
+        raise TypeError(f"on_conflict must be 'error' or 'ignore', not {on_conflict!r}")
+    if isinstance(connection, Database):
+        raise TypeError(
+            "insert_rows() takes a connection or transaction of the Database: "
+            "async with db.transaction() as tx: await insert_rows(tx, …)"
+        )
+    new = [new_row(row) for row in rows]
+    ids: list[Any] = []
+    for spec, run in _runs(new):
+        if isinstance(connection, Connection):
+            ids += await _insert_on_own(connection, spec, run, on_conflict)
+        else:
+            dialect = get_dialect(dialect_of_foreign(connection))
+            script = insert(dialect, spec, None, run, on_conflict=on_conflict, now=None)
+            ids += await run_on_foreign(connection, script)
+    return ids
+
+
+def insert_statements(
+    dialect: Literal["postgres", "sqlite"], *rows: Inbox | NewRow, on_conflict: OnConflict = "error"
+) -> list[Statement]:
+    """The statements of `insert_rows` as text and parameters, for any other driver, sync ones too.
+
+    Args:
+        dialect: Whose SQL.
+        rows: As for `insert_rows`.
+        on_conflict: As for `insert_rows`.
+
+    Returns:
+        Statements in order, with ``$1`` placeholders; each answers the ids of its rows.
+    """
+    statements: list[Statement] = []
+    for spec, run in _runs([new_row(row) for row in rows]):
+        made = _insert_statements(
+            get_dialect(dialect), spec, None, run, on_conflict=on_conflict, now=None
+        )
+        statements += [one.statement for one in made]
+    return statements
+
+
+def _runs(rows: list[NewRow]) -> Iterable[tuple[InboxSpec, list[NewRow]]]:
+    """Neighbours of one table together: rows get their ids in the order in which they were given."""
+    for _, run in itertools.groupby(rows, key=lambda row: id(row.spec)):
+        group = list(run)
+        yield group[0].spec, group
+
+
+async def _insert_on_own(
+    connection: Connection, spec: InboxSpec, rows: list[NewRow], on_conflict: OnConflict
+) -> list[Any]:
+    database = connection.database
+    info = await database.describe(spec, connection=connection)
+    script = insert(
+        get_dialect(database.dialect),
+        spec,
+        info,
+        rows,
+        on_conflict=on_conflict,
+        now=connection.clock.now(),
+    )
+    ids = await connection.run(script)
+
+    def wake() -> None:
+        for group, due in {_place(row) for row in rows}:
+            database.wakes.notify(spec.name, group, due)
+
+    if isinstance(connection, Transaction):
+        connection.after_commit(wake)
+    else:
+        wake()
+    return ids
+
+
+def _place(row: NewRow) -> tuple[str | None, datetime | None]:
+    spec = row.spec
+    group = row.values.get(spec.group.name) if spec.group is not None else None
+    due = row.values.get(spec.retry_after.name) if spec.retry_after is not None else None
+    return group, due

@@ -1,0 +1,312 @@
+"""The service: subscriptions over one broker, started, run and stopped together."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeAlias, overload
+
+import anyio
+from anyio.abc import TaskStatus
+
+from ._composing import compose
+from ._core.backoff import Backoff
+from ._core.settlement import FailurePolicy
+from ._including import Included, check_included, check_together
+from ._runtime.plan import Middleware
+from ._runtime.running import bare_errors, stop_at_signals
+from ._runtime.serving import serve
+from ._runtime.stopping import Phase, Stop
+from .broker import Broker
+from .database import Database
+from .errors import ClosedError, DeclarationError
+from .queue import InboxQueue
+from .subscriber import Subscriber
+
+__all__ = ["Handle", "Service"]
+
+Lifespan: TypeAlias = Callable[["Service"], AbstractAsyncContextManager[Any]]
+StartupHook: TypeAlias = Callable[[Database], Awaitable[None]]
+
+_BACKOFF = Backoff.exponential()
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """A service that runs in the caller's task group."""
+
+    ready: anyio.Event
+    """Set once all subscriptions claim."""
+    _stop: Stop
+
+    def stop(self) -> None:
+        """Claim no more, and end once the handlers in work have; the block waits for that."""
+        self._stop.request(Phase.DRAIN)
+
+    def cancel(self) -> None:
+        """Cancel the handlers in work and give their rows back."""
+        self._stop.request(Phase.CANCEL)
+
+
+class Service:
+    """Handlers over queues, run together.
+
+    Args:
+        name: Its name, in logs and events.
+        broker: What it serves. Opened when the service starts, and closed again if it was not open.
+        lifespan: Opens what one running instance needs (clients, settings); its value is each
+            delivery's `state`. Entered after the start-up hooks, left when all handlers have ended.
+        drain_timeout: How long a stop waits for the handlers in work before it cancels them.
+
+    Raises:
+        DeclarationError: A setting is of the wrong type.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        broker: Broker,
+        *,
+        lifespan: Lifespan | None = None,
+        drain_timeout: timedelta = timedelta(seconds=30),
+    ) -> None:
+        if not isinstance(name, str) or not name:
+            raise DeclarationError(f"Service: name must be a non-empty str, not {name!r}")
+        if not isinstance(broker, Broker):
+            raise DeclarationError(f"Service {name!r} takes a Broker, not {broker!r}")
+        if not isinstance(drain_timeout, timedelta) or drain_timeout < timedelta(0):
+            raise DeclarationError(
+                f"Service {name!r}: drain_timeout must be a timedelta of zero or more, not {drain_timeout!r}"
+            )
+        self.name = name
+        self.broker = broker
+        self._lifespan = lifespan
+        self._drain_timeout = drain_timeout
+        self._included: list[Included] = []
+        self._startup: list[StartupHook] = []
+        self._middleware: list[Middleware] = []
+        self._is_running = False
+
+    @property
+    def subscribers(self) -> tuple[Subscriber[Any, Any], ...]:
+        """The included handlers, in order."""
+        return tuple(one.subscriber for one in self._included)
+
+    @property
+    def dead_letter_groups(self) -> frozenset[tuple[str, str]]:
+        """Table and group of each dead letter that is a group."""
+        keys = (one.dead_key for one in self._included)
+        return frozenset((key[0], key[1]) for key in keys if key is not None and key[1] is not None)
+
+    @property
+    def dead_letter_tables(self) -> frozenset[str]:
+        """Names of the tables that dead letters go to."""
+        keys = (one.dead_key for one in self._included)
+        return frozenset(key[0] for key in keys if key is not None and key[1] is None)
+
+    @overload
+    def include(
+        self,
+        subscriber: Subscriber[Any, Any],
+        *,
+        workers: int = 1,
+        workers_by_key: int | None = None,
+        on_error: FailurePolicy = ...,
+        on_decode_error: FailurePolicy = ...,
+        timeout: timedelta | None = None,
+    ) -> None: ...
+    @overload
+    def include(
+        self,
+        subscriber: Subscriber[Any, Any],
+        *,
+        workers: int = 1,
+        workers_by_key: int | None = None,
+        max_attempts: int,
+        dead_letter: str | InboxQueue[Any, Any],
+        on_error: FailurePolicy = ...,
+        on_decode_error: FailurePolicy = ...,
+        timeout: timedelta | None = None,
+    ) -> None: ...
+    def include(
+        self,
+        subscriber: Subscriber[Any, Any],
+        *,
+        workers: int = 1,
+        workers_by_key: int | None = None,
+        max_attempts: int | None = None,
+        dead_letter: str | InboxQueue[Any, Any] | None = None,
+        on_error: FailurePolicy = _BACKOFF,
+        on_decode_error: FailurePolicy = _BACKOFF,
+        timeout: timedelta | None = None,
+    ) -> None:
+        """Serve a subscriber's queue, and route publishing to it.
+
+        Args:
+            subscriber: A function decorated by `@subscriber(queue)`.
+            workers: Handlers at a time. A FIFO queue is served by one, whatever this says.
+            workers_by_key: In place of `workers`: so many, one partition key always at the same one.
+            max_attempts: The delivery of this number is the last: a retry or failure of it goes to
+                the dead letter. Comes with `dead_letter`.
+            dead_letter: A group of the same table (or a queue); for a table without groups the name
+                of a table with the same columns.
+            on_error: What a handler's exception leads to: a `Backoff`, ``"drop"`` or ``"stop"``.
+            on_decode_error: The same for a payload that cannot be read.
+            timeout: Most time for one delivery; past it the handler is cancelled, and it failed.
+
+        Raises:
+            DeclarationError: The settings contradict each other, the table or another subscription.
+        """
+        if self._is_running:
+            raise ClosedError(f"service {self.name!r} is running; include before it starts")
+        one = check_included(
+            subscriber,
+            workers=workers,
+            workers_by_key=workers_by_key,
+            max_attempts=max_attempts,
+            dead_letter=dead_letter,
+            on_error=on_error,
+            on_decode_error=on_decode_error,
+            timeout=timeout,
+        )
+        check_together([*self._included, one])
+        self._included.append(one)
+        self.broker.add_queue(one.queue)
+
+    def on_startup(self, hook: StartupHook) -> StartupHook:
+        """Call an async function with the open database before the tables are checked.
+
+        Returns:
+            The hook, so that this can decorate it.
+        """
+        self._startup.append(hook)
+        return hook
+
+    def use(self, middleware: Middleware) -> Middleware:
+        """Wrap every handler: ``async (delivery, call_next) -> Outcome``; the first used is outermost.
+
+        `call_next(delivery)` returns the handler's outcome, or raises what it raised; LeaseLostError
+        where the hold was lost, ClosedError where the service cancelled it.
+        """
+        self._middleware.append(middleware)
+        return middleware
+
+    async def run(self) -> None:
+        """Serve until cancelled, SIGINT or SIGTERM.
+
+        A signal drains: no new claims, and the handlers in work have `drain_timeout`; then they are
+        cancelled (5 s), then what is unsettled is released (5 s). A second signal releases at once.
+
+        Raises:
+            StartupError: It cannot start; the message names subscription, table and cure.
+            Exception: What ended it: a handler's error under the policy ``"stop"``, or what is no
+                Exception (SystemExit, KeyboardInterrupt) from a handler.
+
+        Cancellation:
+            Handlers are cancelled and their rows released before it passes. A handler that swallows
+            its cancellation ends the process with status 70.
+        """
+        stop = Stop()
+        with bare_errors():
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(stop_at_signals, stop)
+                await self._run(stop, anyio.Event(), owns_process=True)
+                tasks.cancel_scope.cancel()
+        if stop.error is not None:
+            raise stop.error
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Handle]:
+        """Serve beside the block's body, which starts once all subscriptions claim.
+
+        For a caller's own task group: no signal handlers are installed. Leaving the block stops the
+        service as a signal would, and waits for it.
+
+        Raises:
+            StartupError: It cannot start.
+            Exception: What ended it, as for `run`; the body is cancelled then.
+        """
+        stop = Stop()
+        handle = Handle(anyio.Event(), stop)
+        body_error: BaseException | None = None
+        try:
+            with bare_errors():
+                async with anyio.create_task_group() as tasks:
+                    await tasks.start(self._run_beside, stop, handle.ready)
+                    try:
+                        yield handle
+                    except BaseException as error:
+                        body_error = error
+                        raise
+                    stop.request(Phase.DRAIN)
+        except BaseException:
+            if isinstance(body_error, Exception):
+                raise body_error  # noqa: B904 - as the body raised it, not as the group wrapped it
+            raise
+
+    async def _run_beside(
+        self, stop: Stop, ready: anyio.Event, *, task_status: TaskStatus[None]
+    ) -> None:
+        await self._run(stop, ready, owns_process=False, task_status=task_status)
+        if stop.error is not None:
+            raise stop.error
+
+    async def _run(
+        self,
+        stop: Stop,
+        ready: anyio.Event,
+        *,
+        owns_process: bool,
+        task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:
+        if self._is_running:
+            raise ClosedError(f"service {self.name!r} is running already; make a second one")
+        self._is_running = True
+
+        def started() -> None:
+            ready.set()
+            task_status.started()
+
+        try:
+            # Around everything, since a lifespan may hold scopes of its own open until the end; a stop
+            # cancels it only while the service starts.
+            with anyio.CancelScope() as starting:
+                stop.cancels(starting)
+                async with AsyncExitStack() as resources:
+                    subscriptions = await self._start(resources, stop)
+                    stop.spares(starting)
+                    await serve(
+                        subscriptions,
+                        stop,
+                        clock=self.broker.database.clock,
+                        drain_seconds=self._drain_timeout.total_seconds(),
+                        started=started,
+                        owns_process=owns_process,
+                    )
+            if starting.cancelled_caught:
+                task_status.started()
+        finally:
+            self._is_running = False
+
+    async def _start(self, resources: AsyncExitStack, stop: Stop) -> list[Any]:
+        if not self.broker.is_open:
+            await resources.enter_async_context(self.broker)
+        database = self.broker.database
+        for hook in self._startup:
+            await hook(database)
+        state = None
+        if self._lifespan is not None:
+            state = await resources.enter_async_context(self._lifespan(self))
+        return await compose(
+            self._included,
+            broker=self.broker,
+            instance=self.name,
+            state=state,
+            middleware=tuple(self._middleware),
+            fail=stop.fail,
+        )
+
+    def __repr__(self) -> str:
+        return f"Service({self.name!r}, {self.broker!r})"
