@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .spec import InboxSpec
+from inboxkit.errors import EncodeError
 
-__all__ = ["NewRow"]
+from .json_codec import JSON
+from .printing import shorten
+from .roles import AUTOMATIC, MISSING, Column, Role
+
+if TYPE_CHECKING:
+    from .spec import InboxSpec
+
+__all__ = ["NewRow", "check_names", "compose", "encode_payload", "with_defaults"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,3 +26,141 @@ class NewRow:
     spec: InboxSpec
     values: Mapping[str, Any]
     """By column name, as Python values, defaults applied. Columns left out are the database's."""
+
+    def __repr__(self) -> str:
+        shown = "".join(f", {name}={shorten(value)}" for name, value in self.values.items())
+        return f"NewRow({self.spec.name!r}{shown})"
+
+
+def compose(spec: InboxSpec, message: Any, columns: Mapping[str, Any]) -> NewRow:
+    """Make a row of a message and the values of its other columns.
+
+    Args:
+        spec: The table.
+        message: What the payload is made from; MISSING on a table without payload.
+        columns: By the names that Python code uses.
+
+    Raises:
+        TypeError: A column that the table has not, one that is not the caller's to give, or one
+            without a value; a message where there is no payload, or none where there is one.
+        EncodeError: The codec refused the message.
+    """
+    check_names(spec, columns)
+    values = {spec.names[name].name: value for name, value in columns.items()}
+    if spec.payload is None and message is not MISSING:
+        raise TypeError(
+            f"table {spec.name!r} has no payload column, its rows are their own message; "
+            f"give the columns only"
+        )
+    if spec.payload is not None:
+        if message is MISSING:
+            raise TypeError(f"table {spec.name!r} has a payload column; the message is missing")
+        values[spec.payload.name] = encode_payload(spec, message)
+    return NewRow(spec, with_defaults(spec, values))
+
+
+def check_names(spec: InboxSpec, given: Iterable[str], *, what: str = "of()") -> None:
+    """Refuse names that a new row of this table cannot be given.
+
+    Raises:
+        TypeError: The first of them, with what the caller may have meant.
+    """
+    for name in given:
+        column = spec.names.get(name)
+        if column is None:
+            raise TypeError(
+                f"{what}: table {spec.name!r} has no column {name!r}{_meant(spec, name)}"
+            )
+        role = spec.role_of(column)
+        if role is Role.PAYLOAD:
+            raise TypeError(
+                f"{what}: column {name!r} is the encoded message; give the message first"
+            )
+        if column.generated or role in AUTOMATIC:
+            filled = "the database" if column.generated else "inboxkit"
+            raise TypeError(
+                f"{what}: column {name!r} of table {spec.name!r} is filled by {filled}; leave it out"
+            )
+
+
+def _meant(spec: InboxSpec, name: str) -> str:
+    close = difflib.get_close_matches(name, spec.names, n=1)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; it has {', '.join(map(repr, spec.names))}"
+
+
+def encode_payload(spec: InboxSpec, message: Any) -> bytes | str:
+    """Encode a message as the table's payload column takes it.
+
+    Raises:
+        EncodeError: With the table's name and the place in the message.
+    """
+    codec = spec.codec if spec.codec is not None else JSON
+    try:
+        payload: Any = codec.encode(message)
+    except EncodeError as error:
+        raise EncodeError(
+            f"table {spec.name!r}: {error}", table=spec.name, where=error.where
+        ) from error.__cause__
+    except Exception as error:
+        raise EncodeError(
+            f"table {spec.name!r}: {type(codec).__name__} could not encode a message of type "
+            f"{type(message).__qualname__}: {type(error).__name__}",
+            table=spec.name,
+            where="$",
+        ) from error
+    if not isinstance(payload, bytes):
+        raise EncodeError(
+            f"table {spec.name!r}: {type(codec).__name__}.encode must return bytes, not "
+            f"{type(payload).__qualname__}",
+            table=spec.name,
+            where="$",
+        )
+    return _as_text(spec, payload) if spec.payload and spec.payload.type is str else payload
+
+
+def _as_text(spec: InboxSpec, payload: bytes) -> str:
+    try:
+        return payload.decode()
+    except UnicodeDecodeError as error:
+        raise EncodeError(
+            f"table {spec.name!r}: the payload column is declared str, and the encoded message is not "
+            f"UTF-8 at byte {error.start}; declare the column bytes",
+            table=spec.name,
+            where="$",
+        ) from None
+
+
+def with_defaults(spec: InboxSpec, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Complete the values of a row that is to be inserted, in the table's order of columns.
+
+    Args:
+        spec: The table.
+        values: What is known, by column name.
+
+    Raises:
+        TypeError: A column has neither a value nor a default.
+    """
+    complete: dict[str, Any] = {}
+    missing: list[str] = []
+    for role, column in spec.roles():
+        if column.name in values:
+            complete[column.name] = values[column.name]
+        elif column.generated:
+            continue
+        elif column.has_default:
+            complete[column.name] = column.make_default()
+        elif role in AUTOMATIC:
+            complete[column.name] = AUTOMATIC[role]
+        else:
+            missing.append(_describe(spec, role, column))
+    if missing:
+        raise TypeError(f"a row of table {spec.name!r} needs a value for {' and '.join(missing)}")
+    return complete
+
+
+def _describe(spec: InboxSpec, role: Role, column: Column) -> str:
+    if role is Role.PAYLOAD:
+        return f"{spec.field_of(column)!r} (the message: make the row by of(message, …))"
+    return repr(spec.field_of(column))

@@ -1,0 +1,283 @@
+"""`@subscriber`: a queue and the function that handles its messages."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Generic, overload
+
+from typing_extensions import ParamSpec, TypeVar
+
+from inboxkit._core.annotations import members, show, strip, try_resolve
+from inboxkit._core.outcomes import Outcome
+from inboxkit._runtime.delivery import Delivery
+from inboxkit.errors import DeclarationError
+from inboxkit.queue import InboxQueue, check_message, takes_row
+
+__all__ = ["Subscriber", "subscriber"]
+
+RowT = TypeVar("RowT", default=Any)
+MessageT = TypeVar("MessageT", default=Any)
+P = ParamSpec("P", default=...)
+ResultT = TypeVar("ResultT", bound=Outcome | None, default=Outcome | None)
+
+
+class Subscriber(Generic[RowT, MessageT, P, ResultT]):
+    """A handler and its queue; made by `subscriber`. Calling it calls the function."""
+
+    queue: InboxQueue[RowT, MessageT]
+    function: Callable[P, Coroutine[Any, Any, ResultT]]
+    """The handler as it was written."""
+    name: str
+    """The handler's name, for logs and tests."""
+    message_type: Any
+    """What payloads are decoded to; the row's class (Mapping for a table described by hand) in row mode."""
+    takes_delivery: bool
+    """Whether the function is called with the delivery too."""
+
+    def __init__(
+        self,
+        queue: InboxQueue[RowT, MessageT],
+        function: Callable[P, Coroutine[Any, Any, ResultT]],
+        *,
+        message_type: Any,
+        takes_delivery: bool,
+    ) -> None:
+        self.queue = queue
+        self.function = function
+        self.name = _name(function)
+        self.message_type = message_type
+        self.takes_delivery = takes_delivery
+        functools.update_wrapper(self, function, updated=())
+
+    @property
+    def row_mode(self) -> bool:
+        """Whether the first argument is the row itself: the table has no payload."""
+        return self.queue.row_mode
+
+    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> ResultT:
+        """Call the handler, without queue or database."""
+        return await self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<Subscriber {self.name} of {self.queue!r}>"
+
+
+class _Decorator(Generic[RowT, MessageT]):
+    """Takes the handler; its overloads are the two shapes that a handler can have."""
+
+    def __init__(self, queue: InboxQueue[RowT, MessageT]) -> None:
+        self._queue = queue
+
+    @overload
+    def __call__(
+        self, function: Callable[[MessageT], Coroutine[Any, Any, ResultT]], /
+    ) -> Subscriber[RowT, MessageT, [MessageT], ResultT]: ...
+    @overload
+    def __call__(
+        self,
+        function: Callable[[MessageT, Delivery[RowT, MessageT]], Coroutine[Any, Any, ResultT]],
+        /,
+    ) -> Subscriber[RowT, MessageT, [MessageT, Delivery[RowT, MessageT]], ResultT]: ...
+    def __call__(self, function: Any, /) -> Any:
+        return _subscribe(self._queue, function, sys._getframe(1).f_locals)
+
+
+def subscriber(queue: InboxQueue[RowT, MessageT], /) -> _Decorator[RowT, MessageT]:
+    """Make an async function the handler of a queue.
+
+    Its first parameter is the message (the row, on a table without payload); a second one, annotated
+    `Delivery`, is the context. It returns an outcome, or None to ack. Further parameters need defaults
+    and are never given.
+
+    Args:
+        queue: Whose rows it handles.
+
+    Raises:
+        DeclarationError: The queue is none; or, when the function is given, it cannot be its handler.
+    """
+    if not isinstance(queue, InboxQueue):
+        raise DeclarationError(
+            f'subscriber() takes an InboxQueue, not {queue!r}; write @subscriber(InboxQueue(Row, "name"))'
+        )
+    return _Decorator(queue)
+
+
+def _subscribe(queue: InboxQueue[Any, Any], function: Any, local: Mapping[str, Any]) -> Any:
+    if isinstance(function, Subscriber):
+        raise DeclarationError(
+            f"{function.name} is a subscriber of {function.queue.name!r} already; give each its own "
+            f"function, or subscriber(queue)({function.name}.function)"
+        )
+    label = f"handler {_name(function)} of queue {queue.name!r}"
+    if not _is_async(function):
+        raise DeclarationError(f"{label} is not async; write async def")
+    first, second = _parameters(label, function)
+    takes_delivery = second is not None
+    if second is not None:
+        _check_delivery(label, function, second, local)
+    return Subscriber(
+        queue,
+        function,
+        message_type=_message_type(label, queue, function, first, local),
+        takes_delivery=takes_delivery,
+    )
+
+
+def _name(function: Any) -> str:
+    inner = _inner(function)
+    return getattr(inner, "__name__", None) or type(inner).__name__
+
+
+def _inner(function: Any) -> Any:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
+
+
+def _code(function: Any) -> Any:
+    """Return the function that runs when `function` is called."""
+    inner = _inner(function)
+    if inspect.isroutine(inner) or inspect.isclass(inner):
+        return inspect.unwrap(inner)
+    return inspect.unwrap(type(inner).__call__) if callable(inner) else inner
+
+
+def _is_async(function: Any) -> bool:
+    inner = _inner(function)
+    return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(
+        getattr(inner, "__call__", None)  # noqa: B004 - its own, to see whether it is async
+    )
+
+
+_POSITIONAL = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    inspect.Parameter.VAR_POSITIONAL,
+)
+
+
+def _parameters(label: str, function: Any) -> tuple[inspect.Parameter, inspect.Parameter | None]:
+    given = list(inspect.signature(function).parameters.values())
+    positional = [parameter for parameter in given if parameter.kind in _POSITIONAL]
+    if not positional:
+        raise DeclarationError(f"{label} takes no message; give it a first parameter")
+    first, *rest = positional
+    second = rest[0] if rest and rest[0].kind is not inspect.Parameter.VAR_POSITIONAL else None
+    if second is not None and second.default is not second.empty:
+        second = second if _mentions_delivery(second.annotation) else None
+    passed = (first, second)
+    required = [
+        parameter.name
+        for parameter in given
+        if parameter not in passed
+        and parameter.default is parameter.empty
+        and parameter.kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    ]
+    if required:
+        raise DeclarationError(
+            f"{label} is called with the message and the delivery alone; give {', '.join(required)} a "
+            f"default, or fill it by functools.partial{_method_hint(first)}"
+        )
+    return first, second
+
+
+def _mentions_delivery(annotation: Any) -> bool:
+    return "Delivery" in show(annotation)
+
+
+def _method_hint(first: inspect.Parameter) -> str:
+    if first.name not in ("self", "cls"):
+        return ""
+    return "; for a method, subscribe the bound one: subscriber(queue)(instance.method)"
+
+
+def _check_delivery(
+    label: str, function: Any, parameter: inspect.Parameter, local: Mapping[str, Any]
+) -> None:
+    if parameter.annotation is parameter.empty:
+        raise DeclarationError(
+            f"{label}: its second parameter {parameter.name!r} has no type; write "
+            f"{parameter.name}: Delivery"
+        )
+    annotation = _resolved(label, function, parameter, local)
+    kind = strip(annotation)
+    if (getattr(kind, "__origin__", None) or kind) is not Delivery:
+        raise DeclarationError(
+            f"{label}: its second parameter {parameter.name!r} is {show(annotation)}; write "
+            f"{parameter.name}: Delivery, or give it a default"
+        )
+
+
+def _resolved(
+    label: str, function: Any, parameter: inspect.Parameter, local: Mapping[str, Any]
+) -> Any:
+    code = _code(function)
+    annotation, error = try_resolve(parameter.annotation, getattr(code, "__globals__", {}), local)
+    if error is not None:
+        raise DeclarationError(
+            f"{label}: the type {annotation!r} of parameter {parameter.name!r} cannot be resolved "
+            f"({type(error).__name__}: {error}); import it at run time, outside `if TYPE_CHECKING`"
+        ) from error
+    return annotation
+
+
+def _message_type(
+    label: str,
+    queue: InboxQueue[Any, Any],
+    function: Any,
+    parameter: inspect.Parameter,
+    local: Mapping[str, Any],
+) -> Any:
+    row: Any = Mapping if queue.row is None else queue.row
+    known = row if queue.row_mode else queue.message
+    if parameter.annotation is parameter.empty:
+        if known is None:
+            raise DeclarationError(
+                f"{label}: neither the queue nor the parameter {parameter.name!r} says what the message "
+                f"is; write {parameter.name}: YourMessage"
+            )
+        return known
+    try:
+        annotation = _resolved(label, function, parameter, local)
+    except DeclarationError:
+        if known is None:
+            raise
+        return known  # for type checkers alone: the queue says what it is
+    if queue.row_mode and not takes_row(queue, annotation):
+        check_message(queue, annotation)
+    if known is None:
+        check_message(queue, annotation)
+        return annotation
+    if not queue.row_mode and not _may_take(annotation, known):
+        raise DeclarationError(
+            f"{label} takes {show(annotation)}, but the queue's messages are {show(known)}; change one "
+            f"of them"
+        )
+    return known
+
+
+def _may_take(annotation: Any, message: Any) -> bool:
+    """Whether a parameter may be given this message; true where it cannot be told at run time."""
+    return any(_may_be(kind, member) for kind in members(annotation) for member in members(message))
+
+
+def _may_be(kind: Any, message: Any) -> bool:
+    if kind == message or kind in (Any, object) or isinstance(kind, TypeVar):
+        return True
+    ours, theirs = _origin(kind), _origin(message)
+    if not (isinstance(ours, type) and isinstance(theirs, type)):
+        return True
+    if _is_structural(ours) or _is_structural(theirs):
+        return True
+    return issubclass(theirs, ours) or (ours is float and theirs is int)
+
+
+def _origin(kind: Any) -> Any:
+    return getattr(kind, "__origin__", None) or kind
+
+
+def _is_structural(kind: type) -> bool:
+    return getattr(kind, "_is_protocol", False) or hasattr(kind, "__total__")
