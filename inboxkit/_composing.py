@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from ._core.json_codec import JSON
 from ._core.lease import ExpirySteps
 from ._core.settlement import Policy
 from ._forms import open_form
@@ -131,7 +132,8 @@ def _handler(one: Included) -> Callable[[Delivery[Any, Any]], Awaitable[Any]]:
 
 def _decoder(one: Included) -> Callable[[Claimed], tuple[Any, Any]]:
     queue, spec = one.queue, one.spec
-    codec, message_type = spec.effective_codec, one.subscriber.message_type
+    codec = spec.codec if spec.codec is not None else JSON
+    message_type = one.subscriber.message_type
 
     def decode(claimed: Claimed) -> tuple[Any, Any]:
         row = row_from(queue.row if queue.row is not None else spec, claimed.values)

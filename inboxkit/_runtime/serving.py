@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 import anyio
 
@@ -80,12 +81,13 @@ async def _stop(
         ("release", _RELEASE_SECONDS, None),
     )
     for name, seconds, skipped_at in phases:
+        actions: list[Callable[[], Coroutine[Any, Any, None]]]
         actions = [getattr(subscription, name) for subscription in subscriptions]
         await _phase(actions, seconds, stop, skipped_at, clock)
 
 
 async def _phase(
-    actions: Sequence[Callable[[], Awaitable[None]]],
+    actions: Sequence[Callable[[], Coroutine[Any, Any, None]]],
     seconds: float,
     stop: Stop,
     skipped_at: Phase | None,
