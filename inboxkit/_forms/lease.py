@@ -1,0 +1,94 @@
+"""The lease form: an expiry in the row holds it, and is the fence of all that is written to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from inboxkit._core.lease import ExpirySteps, expiry
+from inboxkit._core.settlement import Settlement
+from inboxkit._core.spec import InboxSpec, Role
+from inboxkit._sql.dialect import Dialect
+from inboxkit._sql.info import TableInfo
+from inboxkit._sql.statement import Reading, Script, Steps
+from inboxkit._sql.table import bind
+from inboxkit.abc import Claim, Fence, Renewal, Settled
+
+from .claiming import Claiming
+from .renewing import Round
+from .runner import Runner
+from .settling import Settling, of_releases, of_settlements
+
+__all__ = ["LeaseForm"]
+
+
+class LeaseForm:
+    """Claims rows of one queue under a lease. One for each subscription; see `open_form`."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        spec: InboxSpec,
+        info: TableInfo,
+        dialect: Dialect,
+        *,
+        group: str | None,
+        lease: timedelta,
+        cap: int | None,
+        steps: ExpirySteps,
+    ) -> None:
+        self._runner = runner
+        self._table = bind(dialect, spec, info)
+        self._lease = lease
+        self._steps = steps
+        self._statements = dialect.lease(self._table, group=group, cap=cap)
+        self._claiming = Claiming(self._table, cap=cap)
+        self._settling = Settling(runner, self._table, self._statements, steps=steps)
+
+    @property
+    def lease(self) -> timedelta:
+        """How long a claim holds unrenewed."""
+        return self._lease
+
+    async def claim(self, *, limit: int) -> Claim:
+        """Take up to `limit` due rows, in claim order; of a FIFO group its head alone.
+
+        Raises:
+            DatabaseError: Nothing was claimed, or (OutcomeUnknownError) rows may have been and come
+                back at their expiry.
+        """
+        limit = min(limit, 1) if self._table.spec.fifo else limit
+
+        def steps(reading: Reading) -> Steps[Claim]:
+            # One reading: is it due, is its lease over, when does ours end.
+            end = expiry(
+                reading.now, self._lease, steps=self._steps, precision=self._table.precision
+            )
+            rows = yield from self._statements.claim(
+                now=self._table.instant(reading.now),
+                expiry=self._table.get(Role.LOCKED_UNTIL).encode(end),
+                limit=limit,
+            )
+            return self._claiming.read(rows, reading, end)
+
+        return await self._runner.run(Script("claim", steps, self._statements.claim_transaction))
+
+    async def renew(self, holds: Sequence[tuple[Fence, Reading]], *, timeout: float) -> Renewal:
+        """Prolong leases in one statement that waits for no row, within `timeout` seconds."""
+        if not holds:
+            return Renewal(None)
+        one = Round(
+            self._table, self._statements, holds, lease=self._lease, steps=self._steps
+        )
+        return await one.run(self._runner, timeout)
+
+    async def settle(self, settlements: Sequence[tuple[Fence, Settlement]]) -> list[Settled]:
+        """Write settlements together; on a failure each by itself, in one more transaction."""
+        return await self._settling.write(of_settlements(settlements))
+
+    async def release(self, releases: Sequence[tuple[Fence, bool]]) -> list[Settled]:
+        """Give rows back unsettled, once; the flag says whether the claim's count is taken back."""
+        return await self._settling.write(of_releases(releases))
+
+    async def close(self) -> None:
+        """Nothing to let go of: between statements this form holds no connection."""

@@ -1,0 +1,33 @@
+"""Recommended tables: what `inboxkit ddl` prints. inboxkit itself never runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from inboxkit._core.spec import Column, InboxSpec, Role
+
+from .column_types import must_be_nullable
+from .dialect import Dialect
+
+__all__ = ["claim_keys", "create_table", "not_null"]
+
+
+def create_table(dialect: Dialect, spec: InboxSpec) -> list[str]:
+    """Statements that would make a table and its indexes, in order, without semicolons."""
+    return dialect.create_table(spec)
+
+
+def claim_keys(spec: InboxSpec) -> Iterator[tuple[Role, Column]]:
+    """The columns of the claim's index: the group, then the claim order."""
+    columns = dict((role, column) for role, column in spec.roles() if role is not Role.DATA)
+    for role in (Role.GROUP, Role.PRIORITY, Role.RETRY_AFTER, Role.ID):
+        if role in columns:
+            yield role, columns[role]
+
+
+def not_null(role: Role, column: Column) -> bool:
+    """Whether a recommended column is NOT NULL."""
+    if role is Role.DATA:
+        return False
+    # A NULL due time means due now; NOT NULL columns alone let one plain index give the claim order.
+    return not must_be_nullable(role) and not (role is Role.RETRY_AFTER and column.default is None)

@@ -1,0 +1,104 @@
+"""What differs between databases, behind one port."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from inboxkit._core.spec import Column, InboxSpec, Role
+from inboxkit.errors import DialectError
+
+from .convert import Converter
+from .info import ColumnInfo, TableInfo
+from .statement import Script, Statement
+
+if TYPE_CHECKING:
+    from .lease import LeaseStatements
+    from .table import BoundColumn, Table
+
+__all__ = ["Dialect", "DialectName", "get_dialect"]
+
+DialectName = Literal["postgres", "sqlite"]
+
+
+class Dialect(Protocol):
+    """Spells SQL for one kind of database; knows no driver."""
+
+    @property
+    def name(self) -> DialectName:
+        """Which it is."""
+        ...
+
+    def quote(self, name: str) -> str:
+        """Quote an identifier.
+
+        Raises:
+            DialectError: The database cannot have such a name.
+        """
+        ...
+
+    def table(self, table: str, schema: str | None) -> str:
+        """Quote a table's name, with its schema where one is given."""
+        ...
+
+    def converter(self, role: Role, column: Column, info: ColumnInfo | None) -> Converter:
+        """How a column's values travel; `info` None: guessed from the description."""
+        ...
+
+    def instant(self, value: datetime) -> Any:
+        """Encode an aware datetime, to the microsecond."""
+        ...
+
+    def describe(self, spec: InboxSpec) -> Script[TableInfo]:
+        """The script that asks the database about a table."""
+        ...
+
+    def lease(self, table: Table, *, group: str | None, cap: int | None) -> LeaseStatements:
+        """The statements of the lease form for one queue."""
+        ...
+
+    def insert(
+        self,
+        table: Table,
+        columns: Sequence[BoundColumn],
+        rows: Sequence[Sequence[Any]],
+        *,
+        ignore: bool,
+    ) -> Statement:
+        """One statement that writes rows of driver values and returns their ids in order.
+
+        Args:
+            table: Where to.
+            columns: The columns that are given; none: the database fills all, and `rows` is one
+                empty row.
+            rows: Their values; at most `rows_at_once`.
+            ignore: Skip rows that a constraint refuses.
+        """
+        ...
+
+    def rows_at_once(self, table: Table, columns: Sequence[BoundColumn]) -> int:
+        """Most rows that `insert` takes."""
+        ...
+
+    def create_table(self, spec: InboxSpec) -> list[str]:
+        """Statements that would make the table and its indexes."""
+        ...
+
+
+def get_dialect(name: str) -> Dialect:
+    """Return the dialect of a database.
+
+    Raises:
+        DialectError: No such dialect.
+    """
+    # Imported here: both are made of this module's port.
+    if name == "postgres":
+        from .postgres import Postgres  # noqa: PLC0415
+
+        return Postgres()
+    if name == "sqlite":
+        from .sqlite import Sqlite  # noqa: PLC0415
+
+        return Sqlite()
+    raise DialectError(f"dialect must be 'postgres' or 'sqlite', not {name!r}")

@@ -1,0 +1,156 @@
+"""New rows: few statements, ids in the order of the rows."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+
+from inboxkit._core.rows import NewRow
+from inboxkit._core.spec import InboxSpec, Role
+from inboxkit.errors import EncodeError
+
+from .dialect import Dialect
+from .info import TableInfo
+from .statement import Answer, Reading, Script, Statement, Steps
+from .table import BoundColumn, Table, bind
+
+__all__ = ["Insert", "OnConflict", "insert", "insert_statements"]
+
+OnConflict: TypeAlias = Literal["error", "ignore"]
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """One statement that writes some of the rows."""
+
+    statement: Statement
+    count: int
+    """How many rows it writes."""
+    id: BoundColumn
+    given: tuple[Any, ...] | None = None
+    """The ids as they were given (driver values), where an ignored row is told by its id."""
+
+    def ids(self, answer: Answer) -> list[Any]:
+        """The ids in the order of the rows; None for one that was ignored."""
+        found = [row[0] for row in answer.rows]
+        if self.given is None:
+            ids = [*found, *[None] * (self.count - len(found))]
+        else:
+            # The first row of an id is the one that was written, where the caller gave it twice.
+            left = set(found)
+            ids = [left.discard(id) or id if id in left else None for id in self.given]
+        return [None if id is None else self.id.decode(id) for id in ids]
+
+
+def insert(
+    dialect: Dialect,
+    spec: InboxSpec,
+    info: TableInfo | None,
+    rows: Sequence[NewRow],
+    *,
+    on_conflict: OnConflict,
+    now: datetime | None,
+) -> Script[list[Any]]:
+    """The script that writes rows and returns their ids, in order; None for an ignored one.
+
+    Args:
+        dialect: The database's.
+        spec: The rows' table.
+        info: What the database says of it, or None.
+        rows: All of this table.
+        on_conflict: ``"ignore"``: skip rows that a constraint refuses.
+        now: What an absent due time becomes; None: NULL.
+
+    Raises:
+        EncodeError: A value does not fit its column; nothing was sent.
+    """
+    inserts = insert_statements(dialect, spec, info, rows, on_conflict=on_conflict, now=now)
+
+    def steps(_reading: Reading) -> Steps[list[Any]]:
+        ids: list[Any] = []
+        for one in inserts:
+            ids += one.ids((yield one.statement))
+        return ids
+
+    return Script("insert", steps, "none" if len(inserts) == 1 else "write")
+
+
+def insert_statements(
+    dialect: Dialect,
+    spec: InboxSpec,
+    info: TableInfo | None,
+    rows: Sequence[NewRow],
+    *,
+    on_conflict: OnConflict,
+    now: datetime | None,
+) -> list[Insert]:
+    """The statements that write rows; see `insert`."""
+    table = bind(dialect, spec, info)
+    encoded = [_encode(table, row, now) for row in rows]
+    inserts: list[Insert] = []
+    # Neighbours with the same columns share a statement. Rows further apart do not: the database
+    # gives ids in the order of the statements, and the ids are the order of the claims.
+    for names, run in itertools.groupby(encoded, key=tuple):
+        columns = [column for column in table.columns if column.name in names]
+        values = [[row[column.name] for column in columns] for row in run]
+        size = _at_once(table, columns, on_conflict)
+        for chunk in _chunks(values, size):
+            inserts.append(_insert(table, columns, chunk, on_conflict))
+    return inserts
+
+
+def _at_once(table: Table, columns: Sequence[BoundColumn], on_conflict: OnConflict) -> int:
+    if not columns:
+        return 1
+    if on_conflict == "ignore" and table.id not in columns:
+        return 1  # from several rows, nothing in the answer would tell which were ignored
+    return table.dialect.rows_at_once(table, columns)
+
+
+def _insert(
+    table: Table, columns: Sequence[BoundColumn], rows: list[list[Any]], on_conflict: OnConflict
+) -> Insert:
+    ignore = on_conflict == "ignore"
+    given = None
+    if ignore and table.id in columns:
+        at = columns.index(table.id)
+        given = tuple(row[at] for row in rows)
+    statement = table.dialect.insert(table, columns, rows, ignore=ignore)
+    return Insert(statement, len(rows), table.id, given)
+
+
+def _chunks(rows: list[list[Any]], size: int) -> Iterator[list[list[Any]]]:
+    for start in range(0, len(rows), size):
+        yield rows[start : start + size]
+
+
+def _encode(table: Table, row: NewRow, now: datetime | None) -> dict[str, Any]:
+    """A row's driver values by column name, in the description's order."""
+    known = {column.name for column in table.columns}
+    for name in row.values:
+        if name not in known:
+            raise EncodeError(
+                f"table {table.spec.name!r} describes no column {name!r}; it has {sorted(known)}",
+                table=table.spec.name,
+                where=name,
+            )
+    encoded: dict[str, Any] = {}
+    for column in table.columns:
+        if column.name in row.values:
+            encoded[column.name] = column.encode(row.values[column.name])
+        if column.role is Role.RETRY_AFTER and encoded.get(column.name) is None:
+            _absent_due(column, encoded, now)
+    return encoded
+
+
+def _absent_due(column: BoundColumn, encoded: dict[str, Any], now: datetime | None) -> None:
+    """Due now: by our clock, else as NULL, else by the column's own default."""
+    if column.column.generated:
+        return
+    if now is not None:
+        encoded[column.name] = column.encode(now)
+    elif not column.info.nullable and column.info.has_default:
+        encoded.pop(column.name, None)

@@ -1,0 +1,100 @@
+"""The statements of the lease form, as its verbs ask for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias
+
+from inboxkit._core.settlement import Destination, Verb
+
+from .statement import Statement, Steps, Transaction
+
+__all__ = ["RELEASE", "Held", "LeaseStatements", "Write", "claim_threshold"]
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """What is written over a row's lease; rows with equal writes share a statement."""
+
+    verb: Verb | Literal["release"]
+    destination: Destination | None = None
+    """MOVE: where to."""
+
+    @property
+    def name(self) -> str:
+        """The statement's short name."""
+        return self.verb if isinstance(self.verb, str) else self.verb.value
+
+
+RELEASE = Write("release")
+"""Back at once; `Held.value` is how many attempts are taken back, 0 or 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One row under a lease, as driver values."""
+
+    id: Any
+    tokens: tuple[Any, ...]
+    attempt: int | None
+    value: Any = None
+    """What this row is given: the new expiry or due time, or the attempts taken back."""
+
+
+Row: TypeAlias = tuple[Any, ...]
+
+
+class LeaseStatements(Protocol):
+    """SQL of one queue in the lease form. Values are the driver's, both ways."""
+
+    @property
+    def claim_transaction(self) -> Transaction:
+        """What a claim's script runs in."""
+        ...
+
+    @property
+    def locks_rows(self) -> bool:
+        """Whether other writers lock single rows: a row that a renewal did not find may then be
+        locked rather than lost."""
+        ...
+
+    @property
+    def alone(self) -> tuple[Statement, ...]:
+        """What begins a transaction in which each write stands under its own savepoint."""
+        ...
+
+    def claim(self, *, now: Any, expiry: Any, limit: int) -> Steps[Sequence[Row]]:
+        """Lease due rows; returns them in claim order, as they stood before: one value for each
+        of the table's described columns."""
+        ...
+
+    def renew(self, rows: Sequence[Held], *, now: Any) -> Statement:
+        """Give each row that holds one of its tokens the expiry `value`; answers the ids."""
+        ...
+
+    def still_held(self, rows: Sequence[Held], *, now: Any) -> Statement:
+        """Read which rows hold one of their tokens; answers the ids."""
+        ...
+
+    def is_single(self, write: Write) -> bool:
+        """Whether a write is one statement, which may commit by itself."""
+        ...
+
+    def write(self, write: Write, rows: Sequence[Held], *, now: Any) -> Steps[list[Any]]:
+        """Write rows that hold one of their tokens; returns their ids."""
+        ...
+
+    def unfinished(self, ids: Sequence[Any]) -> Statement:
+        """Read which rows are there and not finished; answers the ids."""
+        ...
+
+
+def claim_threshold(cap: int | None, largest: int) -> int:
+    """The attempt above which a claim does not count: the cap, or the column's last number less one.
+
+    Args:
+        cap: Most attempts, or None.
+        largest: What the attempt column can hold.
+    """
+    return largest - 1 if cap is None else min(cap, largest - 1)

@@ -1,0 +1,142 @@
+"""A description and what the database says of the table, made ready for SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from inboxkit._core.spec import Column, InboxSpec, Role
+from inboxkit.errors import DecodeError, EncodeError
+
+from .convert import Converter, Misfit
+from .dialect import Dialect
+from .info import ColumnInfo, TableInfo
+
+__all__ = ["BoundColumn", "Table", "bind"]
+
+_UNKNOWN = ColumnInfo("", "", "")
+
+
+@dataclass(frozen=True, slots=True)
+class BoundColumn:
+    """One described column, with all that statements need of it."""
+
+    table: str
+    role: Role
+    column: Column
+    info: ColumnInfo
+    sql: str
+    """Its name, quoted."""
+    converter: Converter
+
+    @property
+    def name(self) -> str:
+        """Its name as described."""
+        return self.column.name
+
+    def encode(self, value: Any) -> Any:
+        """Return the driver's value.
+
+        Raises:
+            EncodeError: The column cannot hold it; names table and column.
+        """
+        if value is None:
+            return None
+        try:
+            return self.converter.encode(value)
+        except Misfit as error:
+            raise EncodeError(
+                f"table {self.table!r}, column {self.name!r}: {error}",
+                table=self.table,
+                where=self.name,
+            ) from None
+
+    def decode(self, value: Any, *, id: Any = None) -> Any:
+        """Return the Python value; a DecodeError, not raised, where it cannot be read."""
+        decode = self.converter.decode
+        if value is None or decode is None:
+            return value
+        try:
+            return decode(value)
+        except Misfit as error:
+            return DecodeError(
+                f"table {self.table!r}, column {self.name!r}: {error}",
+                queue=self.table,
+                id=id,
+                where=self.name,
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table on one database."""
+
+    dialect: Dialect
+    spec: InboxSpec
+    info: TableInfo
+    sql: str
+    """Its name, quoted and with its schema."""
+    columns: tuple[BoundColumn, ...]
+    """Described ones, in the order of `InboxSpec.roles`."""
+
+    def find(self, role: Role) -> BoundColumn | None:
+        """The column that plays a role, if any."""
+        return next((column for column in self.columns if column.role is role), None)
+
+    def get(self, role: Role) -> BoundColumn:
+        """The column that plays a role that the table has."""
+        found = self.find(role)
+        assert found is not None, f"{self.spec.name} has no {role.value} column"
+        return found
+
+    @property
+    def id(self) -> BoundColumn:
+        """The id column."""
+        return self.columns[0]
+
+    @property
+    def precision(self) -> int:
+        """Fraction digits of the lease column."""
+        return self.get(Role.LOCKED_UNTIL).info.precision
+
+    def instant(self, value: datetime) -> Any:
+        """Encode a reading of the clock, to be compared with any time column: to the microsecond."""
+        return self.dialect.instant(value)
+
+    def stored(self) -> Iterator[ColumnInfo]:
+        """Every column of the table that is not computed, described or not: what a move carries."""
+        return (column for column in self.info.columns if not column.computed)
+
+
+def bind(dialect: Dialect, spec: InboxSpec, info: TableInfo | None) -> Table:
+    """Make a description ready.
+
+    Args:
+        dialect: The database's.
+        spec: The description.
+        info: What the database says; None where nobody asked it (inserts on foreign connections):
+            types are then guessed from the description, and statements cast nothing.
+    """
+    columns = tuple(
+        _bind_column(dialect, spec, role, column, info) for role, column in spec.roles()
+    )
+    schema = info.schema if info is not None else spec.schema
+    if info is None:
+        info = TableInfo(spec.table, spec.schema)
+    return Table(dialect, spec, info, dialect.table(spec.table, schema), columns)
+
+
+def _bind_column(
+    dialect: Dialect, spec: InboxSpec, role: Role, column: Column, info: TableInfo | None
+) -> BoundColumn:
+    found = info.column(column.name) if info is not None else None
+    return BoundColumn(
+        spec.name,
+        role,
+        column,
+        found if found is not None else _UNKNOWN,
+        dialect.quote(column.name),
+        dialect.converter(role, column, found),
+    )
