@@ -1,0 +1,278 @@
+"""One run of virtual time: what may happen next when none of the loop's tasks can run.
+
+The loops of both backends ask `Timekeeper.idle` when they have nothing to do. It looks at what is in
+flight, lets one waiting thing go on, or moves the time; it never raises, since an exception that
+leaves a loop's wait breaks the loop.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+import anyio
+
+from ._brackets import Block, Bracket
+from .errors import ClockStalledError, SleepInTransactionError
+
+__all__ = ["Limiter", "Timekeeper"]
+
+_real_monotonic = time.monotonic
+_log = logging.getLogger("inboxkit.testing")
+
+_GRACE_AFTER_FAILURE = 1.0
+"""Real seconds that shielded I/O gets to end after the run has failed, before time moves in spite of it."""
+
+
+class Limiter(Protocol):
+    """A limiter of worker threads: anyio's or trio's `CapacityLimiter`."""
+
+    @property
+    def borrowed_tokens(self) -> int:
+        """How many threads work."""
+        ...
+
+
+class Timekeeper:
+    """The state of one run: its time, and what keeps it from moving.
+
+    Used from the loop's thread only, but for reading `now_seconds`.
+    """
+
+    def __init__(self, *, stall: float, frozen: bool) -> None:
+        self.now_seconds = 0.0
+        """Seconds since the start of the run. From zero, so that floats stay exact to the microsecond
+        for 68 years, and asyncio's timers and trio's deadlines are numbers of this very scale."""
+        self.frozen = frozen
+        self.jumps = 0
+        self.failure: BaseException | None = None
+        self.limiters: list[Limiter] = []
+        self.idle_hooks: list[Callable[[], bool]] = []
+        """Asked in order when all is idle and nothing is in flight, before time moves; the first to
+        answer True has let something go on."""
+        self.stall_notes: list[Callable[[], str]] = []
+        """What else to say in a stall report."""
+        self._stall = stall
+        self._in_flight: dict[Bracket, None] = {}
+        self._blocks: dict[Block, None] = {}
+        self._settlers: deque[anyio.Event] = deque()
+        self._arrivals: list[tuple[float, int, anyio.Event]] = []
+        self._arrival_count = 0
+        self._waiting_since: float | None = None
+        self._root: anyio.CancelScope | None = None
+
+    # What keeps time from moving.
+
+    def external(self, label: str) -> Bracket:
+        """A bracket around I/O; time stands while it is open."""
+        return Bracket(self._in_flight, label)
+
+    def block(self, label: str) -> Block:
+        """A bracket inside which the program must not let time pass."""
+        return Block(self._blocks, label)
+
+    def is_busy(self) -> bool:
+        """Whether an answer is awaited that time must not overtake."""
+        return bool(self._in_flight) or any(limiter.borrowed_tokens for limiter in self.limiters)
+
+    def check_sleep(self, seconds: float) -> None:
+        """Refuse a sleep of a task inside a block of its own.
+
+        The jump itself would be refused as well, but without the line that sleeps, and perhaps too
+        late: a rival that waits for a row lock of the block is in flight, so there is no jump.
+        """
+        if seconds <= 0 or not self._blocks:
+            return
+        task = anyio.get_current_task().id
+        for block in self._blocks:
+            if block.is_strict and block.task == task:
+                error = _sleep_in(block, seconds)
+                self.fail(error)
+                raise error
+
+    # Waiting for the present and for the future.
+
+    async def settled(self) -> None:
+        """Return when everything that can happen now has happened."""
+        self._settlers.append(event := anyio.Event())
+        try:
+            await event.wait()
+        except BaseException:
+            self._forget(event)
+            raise
+
+    async def arrived(self, when: float) -> None:
+        """Return when all is done that is due up to `when`, that instant included; moves a frozen clock."""
+        self._arrival_count += 1
+        entry = (when, self._arrival_count, event := anyio.Event())
+        heapq.heappush(self._arrivals, entry)
+        try:
+            await event.wait()
+        except BaseException:
+            self._forget(event)
+            raise
+
+    def _forget(self, event: anyio.Event) -> None:
+        """A cancelled waiter must not hold up, or move, anybody's time."""
+        if event in self._settlers:
+            self._settlers.remove(event)
+        self._arrivals = [entry for entry in self._arrivals if entry[2] is not event]
+        heapq.heapify(self._arrivals)
+
+    # The idle rule.
+
+    def progress(self) -> None:
+        """Something happened: a task ran or I/O came."""
+        self._waiting_since = None
+
+    def idle(self, deadline: float) -> float:
+        """No task can run and no I/O is waiting to be read: decide what happens next.
+
+        Args:
+            deadline: When the loop's next timer is due, in its seconds; infinity: there is none.
+
+        Returns:
+            For how many real seconds to wait for I/O; zero: go on at once.
+        """
+        try:
+            if self.failure is not None:
+                return self._idle_after_failure(deadline)
+            return self._idle(deadline)
+        except BaseException as error:  # noqa: BLE001 - a hook's; raised again after the run
+            self.fail(error)
+            return 0.0
+
+    def _idle(self, deadline: float) -> float:
+        if self.is_busy():
+            return self._wait_for_io(self._report_in_flight)
+        if self._let_something_go_on():
+            return 0.0
+        arrival = self._arrivals[0][0] if self._arrivals else math.inf
+        # At one instant timers go first, so that an `advance` returns after what it made due.
+        if deadline > arrival:
+            self._move_to(arrival)
+            heapq.heappop(self._arrivals)[2].set()
+            return 0.0
+        may_move = not self.frozen or arrival < math.inf
+        if deadline < math.inf and may_move:
+            self._move_to(deadline)
+            return 0.0
+        return self._wait_for_io(lambda: self._report_deadlock(deadline))
+
+    def _let_something_go_on(self) -> bool:
+        if any(hook() for hook in self.idle_hooks):
+            return True
+        if self._settlers:
+            # One at a time: what this one does must have happened before the next may say so.
+            self._settlers.popleft().set()
+            return True
+        return False
+
+    def _move_to(self, when: float) -> None:
+        if when <= self.now_seconds:
+            return
+        for block in self._blocks:
+            if block.is_strict:
+                raise _sleep_in(block, when - self.now_seconds)
+        self.now_seconds = when
+        self.jumps += 1
+
+    def _wait_for_io(self, report: Callable[[], ClockStalledError]) -> float:
+        now = _real_monotonic()
+        if self._waiting_since is None:
+            self._waiting_since = now
+        left = self._waiting_since + self._stall - now
+        if left > 0:
+            return left
+        raise report()
+
+    # Failing: the run ends, but never by an exception out of the loop.
+
+    def fail(self, error: BaseException) -> None:
+        """End the run with an error: cancel its main; `run` raises it at the end."""
+        if self.failure is None:
+            self.failure = error
+        self._waiting_since = None
+        if self._root is not None:
+            self._root.cancel()
+
+    @contextmanager
+    def root(self) -> Iterator[None]:
+        """The scope that a failure cancels."""
+        with anyio.CancelScope() as scope:
+            self._root = scope
+            if self.failure is not None:
+                scope.cancel()
+            yield
+
+    def _idle_after_failure(self, deadline: float) -> float:
+        """The run is being torn down: time moves freely, so that bounds of shielded clean-up end it."""
+        if self.is_busy():
+            now = _real_monotonic()
+            if self._waiting_since is None:
+                self._waiting_since = now
+            left = self._waiting_since + min(self._stall, _GRACE_AFTER_FAILURE) - now
+            if left > 0:
+                return left
+        elif self._let_something_go_on():
+            return 0.0
+        elif self._arrivals:
+            heapq.heappop(self._arrivals)[2].set()
+            return 0.0
+        self._waiting_since = None
+        if deadline < math.inf:
+            self.now_seconds = max(deadline, self.now_seconds)
+            return 0.0
+        _log.error("the run failed with %r and cannot end%s", self.failure, self._list_in_flight())
+        return max(self._stall, _GRACE_AFTER_FAILURE)
+
+    # Reports.
+
+    def _labels(self) -> list[str]:
+        return [bracket.label for bracket in self._in_flight]
+
+    def _list_in_flight(self) -> str:
+        now = _real_monotonic()
+        found = [f"{b.label!r} (for {now - b.since:.1f} real s)" for b in self._in_flight]
+        working = sum(limiter.borrowed_tokens for limiter in self.limiters)
+        if working:
+            found.append(f"{working} worker thread{'s' if working > 1 else ''}")
+        open_blocks = [f"{block.label!r}{block.place}" for block in self._blocks]
+        text = f"; in flight: {', '.join(found)}" if found else ""
+        text += f"; open transactions: {', '.join(open_blocks)}" if open_blocks else ""
+        notes = [note for describe in self.stall_notes if (note := describe())]
+        return "; ".join([text, *notes])
+
+    def _report_in_flight(self) -> ClockStalledError:
+        return ClockStalledError(
+            f"nothing happened for {self._stall:g} real s, and virtual time stands still while an answer is "
+            f"awaited{self._list_in_flight()}. A hung server, a lock that nobody will give back, or a thread "
+            "that waits for virtual time",
+            in_flight=self._labels(),
+        )
+
+    def _report_deadlock(self, deadline: float) -> ClockStalledError:
+        if self.frozen and deadline < math.inf:
+            return ClockStalledError(
+                f"nothing happened for {self._stall:g} real s: the clock is frozen and everything waits for it "
+                f"(the next timer is due in {deadline - self.now_seconds:g} s){self._list_in_flight()}. "
+                "Move it by `await clock.advance(...)` in another task, or use `clock.autojump()`"
+            )
+        return ClockStalledError(
+            f"nothing happened for {self._stall:g} real s: a deadlock, every task waits for something that "
+            f"neither time nor an answer will bring{self._list_in_flight()}. Where real I/O is awaited, open "
+            "`clock.external(label)` around it"
+        )
+
+
+def _sleep_in(block: Block, seconds: float) -> SleepInTransactionError:
+    return SleepInTransactionError(
+        f"{seconds:g} s would pass while {block.label!r} is open{block.place}. End the transaction before "
+        "waiting: a real one would keep its locks for all that time"
+    )

@@ -1,0 +1,90 @@
+"""trio in virtual time: a clock that is also an instrument.
+
+Public API only. trio asks its clock for a wait once in each pass of its loop, and only when no task
+is runnable; it passes the absolute deadline, so a jump lands exactly on it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import trio
+import trio.testing
+
+from ._timekeeper import Timekeeper
+
+__all__ = ["TrioBackend"]
+
+_WAIT_ALL_TASKS_BLOCKED = trio.testing.wait_all_tasks_blocked.__code__
+
+
+class TrioBackend:
+    """A virtual trio run."""
+
+    def __init__(self) -> None:
+        self._clock: TrioClock | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"backend": "trio", "backend_options": self.run_options}
+
+    @property
+    def run_options(self) -> dict[str, Any]:
+        """What `trio.run` and `trio.lowlevel.start_guest_run` take."""
+        assert self._clock is not None
+        return {"clock": self._clock, "instruments": [self._clock]}
+
+    def bind(self, keeper: Timekeeper) -> None:
+        self._clock = TrioClock(keeper)
+
+    async def sleep_until(self, when: float) -> None:
+        await trio.sleep_until(when)
+
+
+class TrioClock(trio.abc.Clock, trio.abc.Instrument):
+    """Given to trio as ``clock=`` and in ``instruments=``."""
+
+    def __init__(self, keeper: Timekeeper) -> None:
+        self._keeper = keeper
+        self._polled = False
+        self._stepped: set[trio.lowlevel.Task] = set()
+        self._wait_for_all: set[trio.lowlevel.Task] = set()
+
+    def start_clock(self) -> None:
+        self._polled = False
+
+    def current_time(self) -> float:
+        return self._keeper.now_seconds
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self._polled = False
+        self._stepped.add(task)
+
+    def task_exited(self, task: trio.lowlevel.Task) -> None:
+        self._stepped.discard(task)
+        self._wait_for_all.discard(task)
+
+    def deadline_to_sleep_time(self, deadline: float) -> float:
+        if deadline <= self._keeper.now_seconds:
+            return 0.0
+        if self._is_all_blocked_awaited():
+            # trio wakes these when a wait reaches their cushion, and a jump would overtake them. So
+            # offer a wait that is longer than any cushion: trio cuts it down to the shortest.
+            return 3600.0
+        if not self._polled:
+            # The first look after a step: I/O that is there already must come before time moves.
+            self._polled = True
+            self._keeper.progress()
+            return 0.0
+        return self._keeper.idle(deadline)
+
+    def _is_all_blocked_awaited(self) -> bool:
+        for task in self._stepped:
+            if any(
+                frame.f_code is _WAIT_ALL_TASKS_BLOCKED for frame, _ in task.iter_await_frames()
+            ):
+                self._wait_for_all.add(task)
+            else:
+                self._wait_for_all.discard(task)
+        self._stepped.clear()
+        return bool(self._wait_for_all)

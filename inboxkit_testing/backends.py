@@ -1,0 +1,61 @@
+"""What `VirtualClock` needs of an event loop, and where the two loops come from.
+
+asyncio and trio are imported when a run on them begins, so that a plugin that loads in every pytest
+costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+from inboxkit.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from ._timekeeper import Timekeeper
+
+__all__ = ["BackendName", "Choose", "VirtualBackend", "open_backend"]
+
+BackendName = Literal["asyncio", "trio"]
+Choose: TypeAlias = Callable[[int], int]
+"""Given how many things are to be chosen from (2 or more), the index of one."""
+
+
+class VirtualBackend(Protocol):
+    """One loop in virtual time; for one run."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """`backend` and `backend_options` of `anyio.run`."""
+        ...
+
+    def bind(self, keeper: Timekeeper) -> None:
+        """Take the time from here; before the run begins."""
+        ...
+
+    async def sleep_until(self, when: float) -> None:
+        """Wait for that second of the run; a checkpoint if it has passed."""
+        ...
+
+
+def open_backend(name: BackendName, *, choose: Choose | None = None) -> VirtualBackend:
+    """A fresh loop in virtual time.
+
+    Args:
+        name: ``"asyncio"`` or ``"trio"``.
+        choose: Picks the next among the task steps that are ready; asyncio only, since on trio the
+            order within a pass is trio's own.
+    """
+    if name == "asyncio":
+        from ._asyncio_loop import AsyncioBackend  # noqa: PLC0415 - see above
+
+        return AsyncioBackend(choose)
+    if name == "trio":
+        try:
+            from ._trio_clock import TrioBackend  # noqa: PLC0415 - see above
+        except ImportError as error:
+            raise MissingExtraError(
+                "trio is not installed: pip install 'inboxkit[trio]'"
+            ) from error
+        return TrioBackend()
+    raise ValueError(f"expected the backend 'asyncio' or 'trio', got {name!r}")

@@ -1,0 +1,83 @@
+"""A main in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import TypeVar
+
+import anyio
+import anyio.to_thread
+from typing_extensions import TypeVarTuple, Unpack
+
+from ._timekeeper import Timekeeper
+from .backends import BackendName, open_backend
+from .clock import VirtualClock
+from .gate import StatementGate
+
+__all__ = ["run"]
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+def run(
+    async_fn: Callable[[Unpack[Ts]], Awaitable[T]],
+    *args: *Ts,
+    backend: BackendName = "asyncio",
+    clock: VirtualClock | None = None,
+    seed: int | None = None,
+) -> T:
+    """Run an async function in virtual time, in a loop of its own, and return its value.
+
+    Args:
+        async_fn: The main.
+        args: Its positional arguments.
+        backend: ``"asyncio"`` or ``"trio"``.
+        clock: The time; it starts anew. None: a fresh `VirtualClock`, as good where the main needs
+            only `anyio.sleep`.
+        seed: Chooses what goes first. On both backends: the order of statements, by a
+            `StatementGate` over the databases that `open_test_database` opened on this clock; the
+            same seed takes the same schedule on either. On asyncio also: which ready task runs
+            next. Not on trio, where the order within one pass is trio's own coin (under Hypothesis
+            its `random_module` strategy drives it). None: asyncio's own order, and the clock's gate
+            if it has one.
+
+    Raises:
+        ClockStalledError: Neither I/O nor time brought anything for the clock's `stall`.
+        SleepInTransactionError: Time would have passed inside a transaction of the service's own.
+        ClosedError: The clock is in use by another run.
+        BaseException: Whatever the main raised, as it is.
+    """
+    clock = clock or VirtualClock()
+    # Two sources: the gate's schedule must not depend on how many steps asyncio had to choose from.
+    steps = None if seed is None else Random(f"{seed} steps").randrange  # noqa: S311
+    gate = None if seed is None else StatementGate(Random(f"{seed} statements").randrange)  # noqa: S311
+    loop = open_backend(backend, choose=steps)
+    with clock.driven(loop, gate) as keeper:
+        loop.bind(keeper)
+        try:
+            result = anyio.run(_main, keeper, async_fn, args, **loop.options)
+        except BaseException as error:
+            failure = keeper.failure
+            if failure is None or failure is error or isinstance(error, KeyboardInterrupt):
+                raise
+            raise failure from (None if _is_in(failure, error) else error)
+        if keeper.failure is not None:
+            raise keeper.failure
+        return result[0]
+
+
+async def _main(
+    keeper: Timekeeper, async_fn: Callable[[Unpack[Ts]], Awaitable[T]], args: tuple[*Ts]
+) -> list[T]:
+    keeper.limiters.append(anyio.to_thread.current_default_thread_limiter())
+    with keeper.root():
+        return [await async_fn(*args)]
+    return []  # cancelled by a failure, which is raised after the run
+
+
+def _is_in(error: BaseException, group: BaseException) -> bool:
+    if isinstance(group, BaseExceptionGroup):
+        return any(_is_in(error, each) for each in group.exceptions)
+    return error is group
