@@ -1,0 +1,80 @@
+"""The command line: on which databases and backends tests run."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+
+import pytest
+
+__all__ = ["BACKENDS", "DATABASES", "Options", "add_options", "read_options"]
+
+DATABASES = ("sqlite", "sqlite-memory", "postgres")
+BACKENDS = ("asyncio", "trio")
+_NOT_YET = ("mariadb", "mysql")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line and the settings chose."""
+
+    databases: tuple[str, ...]
+    backends: tuple[str, ...]
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Add the group `inboxkit`."""
+    group = parser.getgroup("inboxkit", "inboxkit: task inboxes in virtual time")
+    group.addoption(
+        "--inbox-db",
+        default="sqlite",
+        metavar="NAMES",
+        help=f"databases of inbox_database, split by commas: {', '.join(DATABASES)} (default: sqlite)",
+    )
+    group.addoption(
+        "--inbox-backend",
+        default=None,
+        metavar="NAMES",
+        help=f"event loops, split by commas: {', '.join(BACKENDS)} (default: those installed)",
+    )
+
+
+def read_options(config: pytest.Config) -> Options:
+    """What was chosen.
+
+    Raises:
+        pytest.UsageError: A name is unknown, not served, or not installed.
+    """
+    databases = _names(config.getoption("inbox_db") or "sqlite")
+    for name in databases:
+        if name in _NOT_YET:
+            raise pytest.UsageError(
+                f"--inbox-db: {name} is not served in this version of inboxkit; "
+                f"choose from {', '.join(DATABASES)}"
+            )
+        _check("--inbox-db", name, DATABASES)
+    chosen = config.getoption("inbox_backend")
+    if chosen is None:
+        return Options(databases, tuple(name for name in BACKENDS if _is_installed(name)))
+    backends = _names(chosen)
+    for name in backends:
+        _check("--inbox-backend", name, BACKENDS)
+        if not _is_installed(name):
+            raise pytest.UsageError(
+                f"--inbox-backend: {name} is not installed: pip install 'inboxkit[{name}]'"
+            )
+    return Options(databases, backends)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = (name.strip() for name in text.split(","))
+    return tuple(dict.fromkeys(name for name in names if name))
+
+
+def _check(option: str, name: str, known: tuple[str, ...]) -> None:
+    if name not in known:
+        raise pytest.UsageError(f"{option}: unknown name {name!r}; choose from {', '.join(known)}")
+
+
+def _is_installed(backend: str) -> bool:
+    return importlib.util.find_spec(backend) is not None

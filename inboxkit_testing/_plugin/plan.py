@@ -1,0 +1,198 @@
+"""How one test of ours is run: its backend, its time, its deferred fixtures."""
+
+from __future__ import annotations
+
+import contextlib
+import types
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from inboxkit_testing._plugin import fixtures as fixtures_module
+from inboxkit_testing._plugin.fixtures import Deferred, FixtureRun, is_async
+
+if TYPE_CHECKING:
+    from inboxkit_testing import VirtualClock
+
+__all__ = ["CLOCKS", "OPENED", "Plan", "current_plan"]
+
+CLOCKS = ("virtual_clock", "frozen_clock")
+"""The clock fixtures; a test names one of them or none."""
+OPENED = "_inbox_opened"
+"""Attribute of a fixture's function: the async one that replaces it inside a run."""
+
+_running: list[Plan] = []
+
+
+def current_plan() -> Plan:
+    """The plan of the test that is being called."""
+    if not _running:
+        raise RuntimeError(
+            "this async test is run by the pytest plugin of inboxkit, and only by it"
+        )
+    return _running[-1]
+
+
+class Plan:
+    """Made when the item's set-up begins.
+
+    Args:
+        item: The test.
+        is_given: Whether Hypothesis calls it, example by example: each is a run of its own, with
+            clocks and fixtures of its own.
+    """
+
+    def __init__(self, item: pytest.Function, *, is_given: bool) -> None:
+        self.item = item
+        self.clock: VirtualClock | None = None
+        """The time of the run that goes on; None: real time."""
+        self._is_given = is_given
+        self._deferred: list[Deferred] = []
+        self._seed = _seed_of(item)
+
+    @contextlib.contextmanager
+    def current(self) -> Iterator[None]:
+        """While the test is called."""
+        _running.append(self)
+        try:
+            yield
+        finally:
+            _running.pop()
+
+    @contextlib.contextmanager
+    def deferring(self, fixture: Any, request: Any) -> Iterator[None]:
+        """While pytest, or another plugin, sets up a fixture: see that we do it if it needs the loop.
+
+        The function is replaced by a sync one that only notes the fixture, so that other plugins see
+        nothing to do.
+        """
+        original = fixture.func
+        if fixture.scope != "function":
+            _refuse_wide_async(fixture)
+            yield
+        elif self._is_deferred(fixture, request):
+            if self in _running:
+                pytest.fail(
+                    f"the fixture {fixture.argname!r} needs the test's loop: name it as an argument of "
+                    "the test, request.getfixturevalue() comes too late",
+                    pytrace=False,
+                )
+            function = _bound(getattr(original, OPENED, original), request.instance)
+
+            def note(**arguments: object) -> Deferred:
+                deferred = Deferred(fixture.argname, function, arguments)
+                self._deferred.append(deferred)
+                return deferred
+
+            fixture.func = note
+            try:
+                yield
+            finally:
+                fixture.func = original
+        else:
+            yield
+
+    def _is_deferred(self, fixture: Any, request: Any) -> bool:
+        if is_async(fixture.func) or hasattr(fixture.func, OPENED):
+            return True
+        if self._is_given and fixture.argname in CLOCKS:
+            return True
+        values = [request.getfixturevalue(name) for name in fixture.argnames]
+        return any(isinstance(value, Deferred) for value in values)
+
+    def run(
+        self,
+        test: Callable[..., Awaitable[object]],
+        args: Sequence[object],
+        kwargs: Mapping[str, object],
+    ) -> None:
+        """Run the test, or one example of it, in a fresh loop."""
+        __tracebackhide__ = True
+        import anyio  # noqa: PLC0415 - only when a test runs
+
+        from inboxkit_testing import run  # noqa: PLC0415 - only when a test runs
+
+        failures: list[BaseException] = []
+        backend: Any = self.item.funcargs["inbox_backend"]
+        values = self._start_clock()
+        fixtures = FixtureRun(self._deferred, values)
+
+        async def main() -> None:
+            __tracebackhide__ = True
+            cancelled = anyio.get_cancelled_exc_class()
+            try:
+                await fixtures.call(test, args, kwargs, cancelled)
+            except (cancelled, KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException as error:  # noqa: BLE001 - of pytest and Hypothesis too; no loop meets them
+                failures.append(error)
+
+        if self.clock is None:
+            anyio.run(main, backend=backend)
+        else:
+            run(main, backend=backend, clock=self.clock, seed=self._seed)
+        if failures:
+            raise failures[0].with_traceback(_without_ours(failures[0].__traceback__))
+
+    def _start_clock(self) -> dict[Deferred, object]:
+        """Set the run's clock, and return what was made of the deferred fixtures for that."""
+        from inboxkit_testing import VirtualClock  # noqa: PLC0415 - only when a test runs
+
+        for name in CLOCKS:
+            if name in self.item.funcargs:
+                found: Any = self.item.funcargs[name]
+                if not isinstance(found, Deferred):
+                    self.clock = found
+                    return {}
+                self.clock = clock = found.function(**found.arguments)
+                return {found: clock}
+        self.clock = None if self._is_in_real_time() else VirtualClock()
+        return {}
+
+    def _is_in_real_time(self) -> bool:
+        """A test that asks for a database, and says nothing about time, gets the real one."""
+        names = self.item.fixturenames
+        return "inbox_database" in names and self.item.get_closest_marker("inbox") is None
+
+
+def _seed_of(item: pytest.Item) -> int | None:
+    marker = item.get_closest_marker("inbox")
+    if marker is None:
+        return None
+    unknown = sorted(marker.kwargs.keys() - {"seed"})
+    seed = marker.kwargs.get("seed")
+    if marker.args or unknown or not (seed is None or isinstance(seed, int)):
+        pytest.fail(
+            f"@pytest.mark.inbox takes seed=, an int or None, and nothing else; got {marker!r}",
+            pytrace=False,
+        )
+    return seed
+
+
+def _refuse_wide_async(fixture: Any) -> None:
+    # pytest_asyncio.fixture marks what it is to run itself, in a loop that lives as long.
+    if is_async(fixture.func) and not hasattr(fixture.func, "_force_asyncio_fixture"):
+        pytest.fail(
+            f"the async fixture {fixture.argname!r} has the scope {fixture.scope!r}: each test of "
+            "inboxkit has a loop of its own, so its async fixtures must have the scope 'function'",
+            pytrace=False,
+        )
+
+
+def _bound(function: Callable[..., Any], instance: object) -> Callable[..., Any]:
+    """A fixture's method belongs to the test's own instance."""
+    if isinstance(function, types.MethodType) and type(function.__self__) is type(instance):
+        bound: Callable[..., Any] = function.__func__.__get__(instance)
+        return bound
+    return function
+
+
+def _without_ours(traceback: types.TracebackType | None) -> types.TracebackType | None:
+    """The part that begins in the test or the fixture."""
+    begin, each = traceback, traceback
+    while each is not None:
+        if each.tb_frame.f_code.co_filename == fixtures_module.__file__:
+            begin = each.tb_next or begin
+        each = each.tb_next
+    return begin

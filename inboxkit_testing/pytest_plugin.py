@@ -1,0 +1,181 @@
+"""The pytest plugin: async tests in virtual time, on asyncio and trio, each with a fresh database.
+
+    async def test_render(inbox_database: Database, virtual_clock: VirtualClock) -> None:
+        ...
+
+An async test is run by this plugin if it uses one of the fixtures below, by itself or through other
+fixtures, or bears ``@pytest.mark.inbox``. It and its async fixtures then run in one loop, which no
+other plugin has a hand in; no mark is needed, and marks of the module are let be. Async fixtures, and
+sync ones that use them, must have the scope ``function``.
+
+Time is virtual. Only a test that uses `inbox_database`, names no clock fixture and bears no marker
+runs in real time, with a `SystemClock`.
+
+An async test under ``@given`` is a run of its own for each example: its clock, its database and its
+async fixtures are made anew. Hypothesis's default deadline, in real time, is off for it.
+
+Nothing is imported here that a run of unrelated tests would have to pay for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Generator, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from inboxkit_testing._plugin.collect import choose_parameters, make_items, plan_for
+from inboxkit_testing._plugin.databases import Databases
+from inboxkit_testing._plugin.options import Options, add_options, read_options
+from inboxkit_testing._plugin.plan import CLOCKS, OPENED, Plan
+
+if TYPE_CHECKING:
+    from inboxkit.database import Database
+
+    from inboxkit.clock import Clock
+    from inboxkit_testing import VirtualClock
+
+__all__: list[str] = []
+
+_options = pytest.StashKey[Options]()
+_databases = pytest.StashKey[Databases]()
+_plan = pytest.StashKey[Plan | None]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    add_options(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        "inbox(seed=None): run this async test in virtual time; the seed chooses the order of "
+        "statements and tasks.",
+    )
+    config.stash[_options] = read_options(config)
+    config.stash[_databases] = Databases()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _databases in config.stash:
+        config.stash[_databases].close()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(
+    collector: pytest.Module | pytest.Class, name: str, obj: object
+) -> list[pytest.Function] | None:
+    return make_items(collector, name, obj)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    choose_parameters(metafunc, metafunc.config.stash[_options])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    item.stash[_plan] = plan_for(item)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+) -> Generator[None, object, object]:
+    plan = request._pyfuncitem.stash.get(_plan, None)
+    if plan is None:
+        return (yield)
+    with plan.deferring(fixturedef, request):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    plan = item.stash.get(_plan, None)
+    if plan is None:
+        return (yield)
+    with plan.current():
+        return (yield)
+
+
+@pytest.fixture
+def inbox_backend(request: pytest.FixtureRequest) -> str:
+    """The event loop that the test runs on: ``"asyncio"`` or ``"trio"``; both, unless chosen."""
+    return request.config.stash[_options].backends[0]
+
+
+@pytest.fixture
+def inbox_db(request: pytest.FixtureRequest) -> str:
+    """The kind of database of `inbox_database`, such as ``"sqlite"``: each that `--inbox-db` names."""
+    return request.config.stash[_options].databases[0]
+
+
+@pytest.fixture
+def virtual_clock(request: pytest.FixtureRequest) -> VirtualClock:
+    """The test's time; it jumps to the next instant at which something is due."""
+    from inboxkit_testing import VirtualClock  # noqa: PLC0415 - only when a test runs
+
+    _refuse_two_clocks(request)
+    return VirtualClock()
+
+
+@pytest.fixture
+def frozen_clock(request: pytest.FixtureRequest) -> VirtualClock:
+    """The test's time; it moves only by `advance`."""
+    from inboxkit_testing import VirtualClock  # noqa: PLC0415 - only when a test runs
+
+    _refuse_two_clocks(request)
+    clock = VirtualClock()
+    clock.freeze()
+    return clock
+
+
+@pytest.fixture
+def _inbox_databases(request: pytest.FixtureRequest, inbox_db: str) -> Databases:
+    """Before a loop runs, since a server may have to start, or its absence to skip the test."""
+    databases = request.config.stash[_databases]
+    databases.prepare(inbox_db)
+    return databases
+
+
+async def _opened_database(
+    request: pytest.FixtureRequest, inbox_db: str, _inbox_databases: Databases
+) -> AsyncIterator[Database]:
+    from inboxkit.database import Database  # noqa: PLC0415 - only when a test runs
+
+    from inboxkit.clock import SystemClock  # noqa: PLC0415 - only when a test runs
+
+    plan = request.node.stash[_plan]
+    with _inbox_databases.fresh(inbox_db) as url:
+        async with Database(url, clock=plan.clock or SystemClock()) as database:
+            yield database
+
+
+def _unopened_database(
+    request: pytest.FixtureRequest, inbox_db: str, _inbox_databases: Databases
+) -> Iterator[Database]:
+    """A `Database` of the test's own, empty: open in an async test, to be opened in a sync one.
+
+    Its clock is the clock fixture that the test names. The test runs once for each kind of database
+    that ``--inbox-db=sqlite,postgres`` lists, on each backend.
+    """
+    from inboxkit.database import Database  # noqa: PLC0415 - only when a test runs
+
+    from inboxkit.clock import SystemClock  # noqa: PLC0415 - only when a test runs
+
+    named = [name for name in CLOCKS if name in request.fixturenames]
+    clock: Clock = request.getfixturevalue(named[0]) if named else SystemClock()
+    with _inbox_databases.fresh(inbox_db) as url:
+        yield Database(url, clock=clock)
+
+
+setattr(_unopened_database, OPENED, _opened_database)
+inbox_database = pytest.fixture(name="inbox_database")(_unopened_database)
+
+
+def _refuse_two_clocks(request: pytest.FixtureRequest) -> None:
+    if set(CLOCKS) <= set(request.fixturenames):
+        pytest.fail(
+            "a test has one time: name virtual_clock (it jumps) or frozen_clock (it moves by "
+            "advance), not both",
+            pytrace=False,
+        )

@@ -1,0 +1,150 @@
+"""Folders of throw-away servers: how processes of one run find theirs, and leftovers are swept.
+
+Each server has a folder ``KEY-RANDOM`` below one common folder. Three locks (`flock`, so that the
+kernel frees them with their process) say all there is to know: ``users`` is shared by the processes
+that use the server, ``supervisor`` is held by the program that runs it, and ``lock`` of the common
+folder is held for the time of a look, a start or a sweep.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from inboxkit_testing.servers._errors import ServerUnavailableError
+
+__all__ = ["common_folder", "join", "locked", "matching", "sweep", "users_of"]
+
+
+def common_folder() -> Path:
+    """Where the servers of this user live; made when missing.
+
+    Root's servers run as another user, who must be able to reach the folder, so a private
+    temporary directory is passed over, and so is one that forbids programs.
+
+    Raises:
+        ServerUnavailableError: No temporary directory will do.
+    """
+    for candidate in (tempfile.gettempdir(), "/tmp", "/var/tmp"):  # noqa: S108 - made private below
+        parent = Path(candidate).resolve()
+        if parent.is_dir() and _is_usable(parent):
+            folder = parent / f"inboxkit-servers-{os.geteuid()}"
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir(mode=0o755)
+            status = folder.lstat()
+            if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
+                folder.chmod(0o755)
+                return folder
+    raise ServerUnavailableError(
+        f"no Postgres for tests: {tempfile.gettempdir()!r} cannot hold one (it must be ours, allow "
+        "programs, and for root be open to other users); set TMPDIR"
+    )
+
+
+def _is_usable(parent: Path) -> bool:
+    if not os.access(parent, os.W_OK | os.X_OK):
+        return False
+    if os.geteuid() != 0:
+        return True
+    open_to_all = all(path.stat().st_mode & stat.S_IXOTH for path in (parent, *parent.parents))
+    return open_to_all and not os.statvfs(parent).f_flag & getattr(os, "ST_NOEXEC", 0)
+
+
+@contextlib.contextmanager
+def locked(common: Path) -> Iterator[None]:
+    """Alone in the common folder."""
+    with (common / "lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def matching(common: Path, key: str) -> list[Path]:
+    """Folders of the run `key`."""
+    return sorted(common.glob(f"{key}-*"))
+
+
+def users_of(folder: Path) -> IO[bytes] | None:
+    """Count this process among the users, until the returned file is closed; None: too late."""
+    try:
+        users = (folder / "users").open("rb")
+    except FileNotFoundError:
+        return None
+    if _try_lock(users, fcntl.LOCK_SH):
+        return users
+    users.close()
+    return None
+
+
+def join(folder: Path) -> IO[bytes] | None:
+    """As `users_of`, for a server that runs; None: it ended, or never came up."""
+    users = users_of(folder)
+    if (
+        users is not None
+        and (folder / "server.json").exists()
+        and not _is_free(folder / "supervisor")
+    ):
+        return users
+    if users is not None:
+        users.close()
+    return None
+
+
+def sweep(common: Path) -> None:
+    """Remove what dead runs left. Call it `locked`; servers in use, or ending by themselves, stay."""
+    for folder in common.iterdir():
+        if folder.is_dir() and _is_free(folder / "users") and _is_free(folder / "supervisor"):
+            _end_orphan(folder / "data")
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_free(path: Path) -> bool:
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return True
+    with file:
+        return _try_lock(file, fcntl.LOCK_EX)
+
+
+def _try_lock(file: IO[bytes], kind: int) -> bool:
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _end_orphan(data: Path) -> None:
+    """End a Postgres whose supervisor was killed, if the process is still the one that it was."""
+    try:
+        pid = int((data / "postmaster.pid").read_text().splitlines()[0])
+    except (OSError, IndexError, ValueError):
+        return
+    if str(data) in _command_of(pid):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGQUIT)
+
+
+def _command_of(pid: int) -> str:
+    process = Path("/proc") / str(pid) / "cmdline"
+    try:
+        if Path("/proc/self").exists():
+            return process.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        answer = subprocess.run(  # noqa: S603 - a number of ours
+            ["/bin/ps", "-o", "command=", "-p", str(pid)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except OSError:
+        return ""
+    return answer.stdout

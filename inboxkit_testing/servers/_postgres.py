@@ -1,0 +1,234 @@
+"""A Postgres for tests, and fresh databases on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from inboxkit_testing.servers import _binaries
+from inboxkit_testing.servers._admin import Admin, open_admin
+from inboxkit_testing.servers._errors import ServerUnavailableError
+
+if TYPE_CHECKING:
+    from typing import Self
+
+__all__ = [
+    "POSTGRES_URL_VARIABLE",
+    "REQUIRE_VARIABLE",
+    "PostgresServer",
+    "postgres_server",
+    "required_servers",
+]
+
+POSTGRES_URL_VARIABLE = "INBOXKIT_TEST_POSTGRES_URL"
+"""Names a server to use in place of a throw-away one: ``postgresql://user@host:port/database``."""
+REQUIRE_VARIABLE = "INBOXKIT_REQUIRE"
+"""Servers, split by commas, whose absence fails a test that would else be skipped."""
+_XDIST_VARIABLE = "PYTEST_XDIST_TESTRUNUID"
+_SUPERVISOR = Path(__file__).with_name("_supervisor.py")
+
+
+def required_servers() -> frozenset[str]:
+    """What `INBOXKIT_REQUIRE` lists, such as ``{"postgres"}``."""
+    names = os.environ.get(REQUIRE_VARIABLE, "").split(",")
+    return frozenset(name.strip() for name in names if name.strip())
+
+
+class PostgresServer:
+    """A server on which tests make databases. Made by `postgres_server`; a context manager.
+
+    Attributes:
+        url: Of the maintenance database, with a role that may create databases.
+        folder: Where a throw-away server lives (``data``, ``socket``, ``log``); None: not ours.
+    """
+
+    def __init__(
+        self, url: str, *, folder: Path | None = None, users: IO[bytes] | None = None
+    ) -> None:
+        self.url = url
+        self.folder = folder
+        self._users = users
+        self._admin: Admin | None = None
+
+    def create_database(self, *, template: str | None = None) -> str:
+        """Make a database, called by a new uuid.
+
+        Args:
+            template: URL of a database of this server to copy, to which nobody is connected.
+
+        Returns:
+            The new database's URL.
+
+        Raises:
+            ServerUnavailableError: The server has ended.
+        """
+        name = f"inboxkit_{uuid.uuid4().hex}"
+        source = _name_of(template) if template else "template0"
+        # Without fsync two checkpoints cost less (20 ms) than every page through the log (31 ms).
+        strategy = "" if self.folder is None else " STRATEGY file_copy"
+        self._execute(f'CREATE DATABASE "{name}" TEMPLATE "{source}"{strategy}')
+        return urlunsplit(urlsplit(self.url)._replace(path=f"/{name}"))
+
+    def drop_database(self, url: str) -> None:
+        """Drop a database that `create_database` made, ending sessions that are left in it."""
+        self._execute(f'DROP DATABASE IF EXISTS "{_name_of(url)}" WITH (FORCE)')
+
+    @contextmanager
+    def database(self, *, template: str | None = None) -> Iterator[str]:
+        """A database for the time of a block: its URL."""
+        url = self.create_database(template=template)
+        try:
+            yield url
+        finally:
+            self.drop_database(url)
+
+    def socket_url(self, url: str) -> str:
+        """The same database of a throw-away server through its Unix socket (``?host=/folder``)."""
+        if self.folder is None or not list((self.folder / "socket").iterdir()):
+            raise ServerUnavailableError("this server's Unix socket is not known")
+        parts = urlsplit(url)
+        location = parts.netloc.rpartition("@")[0] + f"@:{parts.port}"
+        return urlunsplit(
+            parts._replace(netloc=location, query=f"host={quote(str(self.folder / 'socket'))}")
+        )
+
+    def close(self) -> None:
+        """Stop using the server; a throw-away one ends with its last user."""
+        admin, self._admin = self._admin, None
+        if admin is not None:
+            admin.close()
+        users, self._users = self._users, None
+        if users is not None:
+            users.close()
+
+    def _execute(self, statement: str) -> None:
+        if self._admin is None:
+            self._admin = open_admin(self.url)
+        self._admin.execute(statement)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        parts = urlsplit(self.url)
+        return f"PostgresServer({parts.hostname}:{parts.port})"
+
+
+def postgres_server(run: str | None = None) -> PostgresServer:
+    """The Postgres of this run: the one that the variable names, else a throw-away one, started at need.
+
+    Args:
+        run: Processes that name the same run share a server. None: the run of pytest-xdist, so that
+            its workers share one; outside of it a server for this call alone.
+
+    Raises:
+        ServerUnavailableError: Neither can be had.
+    """
+    url = os.environ.get(POSTGRES_URL_VARIABLE)
+    if url:
+        return PostgresServer(url)
+    if sys.platform == "win32":
+        raise ServerUnavailableError(
+            f"throw-away servers need Unix; name one in {POSTGRES_URL_VARIABLE}"
+        )
+    key = run or os.environ.get(_XDIST_VARIABLE) or f"pid{os.getpid()}x{secrets.token_hex(4)}"
+    return _join_or_start("".join(sign for sign in key if sign.isalnum())[-24:])
+
+
+def _join_or_start(key: str) -> PostgresServer:
+    from inboxkit_testing.servers import _folders  # noqa: PLC0415 - needs Unix
+
+    common = _folders.common_folder()
+    with _folders.locked(common):
+        _folders.sweep(common)
+        for folder in _folders.matching(common, key):
+            users = _folders.join(folder)
+            if users is not None:
+                return _running(folder, users)
+        folder = common / f"{key}-{secrets.token_hex(3)}"
+        folder.mkdir(mode=0o711)
+        folder.chmod(0o711)
+        (folder / "users").touch()
+        users = _folders.users_of(folder)
+        assert users is not None
+        try:
+            _start(folder)
+            return _running(folder, users)
+        except BaseException as error:
+            users.close()
+            if isinstance(error, ServerUnavailableError):
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+
+def _start(folder: Path) -> None:
+    """Have a supervisor bring up the server in its folder, and wait until it is ready."""
+    user, group = _other_user()
+    installation = _binaries.installed()
+    if user is not None:
+        installation = _binaries.copy_installation(installation, folder / "programs")
+    settings = {"installation": str(installation), "password": secrets.token_hex(12)}
+    (folder / "settings.json").touch(mode=0o600)
+    (folder / "settings.json").write_text(json.dumps({**settings, "user": user, "group": group}))
+    with (folder / "log").open("ab") as log_file:
+        supervisor = subprocess.Popen(  # noqa: S603 - our own program
+            [sys.executable, "-I", "-S", str(_SUPERVISOR), str(folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log_file,
+            cwd="/",
+            start_new_session=True,
+        )
+    _abandoned.append(supervisor)
+    assert supervisor.stdout is not None
+    with supervisor.stdout as answers:
+        answer = answers.readline().decode()
+    if answer != "ready\n":
+        log = (folder / "log").read_text(errors="replace")[-2000:]
+        raise ServerUnavailableError(
+            f"the throw-away Postgres did not start ({answer.strip() or 'its supervisor ended'}); "
+            f"name a server in {POSTGRES_URL_VARIABLE}, or see to what its log says:\n{log}"
+        )
+
+
+_abandoned: list[subprocess.Popen[bytes]] = []
+"""Supervisors outlive this process; kept, so that no `Popen` warns that its process still runs."""
+
+
+def _other_user() -> tuple[int | None, int | None]:
+    """Whom the server runs as; None: ourselves."""
+    if sys.platform == "win32" or os.geteuid() != 0:
+        return None, None
+    import pwd  # noqa: PLC0415 - needs Unix
+
+    try:
+        nobody = pwd.getpwnam("nobody")
+    except KeyError as error:
+        raise ServerUnavailableError(
+            "Postgres refuses root, and there is no user 'nobody'"
+        ) from error
+    return nobody.pw_uid, nobody.pw_gid
+
+
+def _running(folder: Path, users: IO[bytes]) -> PostgresServer:
+    port = json.loads((folder / "server.json").read_text())["port"]
+    password = json.loads((folder / "settings.json").read_text())["password"]
+    url = f"postgresql://inboxkit:{password}@127.0.0.1:{port}/postgres"
+    return PostgresServer(url, folder=folder, users=users)
+
+
+def _name_of(url: str) -> str:
+    return urlsplit(url).path.lstrip("/")
