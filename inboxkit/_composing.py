@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,9 @@ from ._runtime.delivery import Delivery
 from ._runtime.plan import Middleware, Plan
 from ._runtime.reporting import Reporter
 from ._runtime.subscription import Subscription
+from ._sql.check import check_dead_letter
 from ._sql.dialect import get_dialect
+from ._sql.info import TableInfo
 from .abc import Claimed
 from .errors import DecodeError, StartupError
 from .table import row_from
@@ -63,7 +66,7 @@ async def _compose_one(
     queue = one.queue
     try:
         info = await database.describe(one.spec, fresh=True)
-        await _check_dead_letter_table(one, broker)
+        await _check_dead_letter_table(one, broker, info)
         form = open_form(
             database,
             one.spec,
@@ -103,12 +106,14 @@ async def _compose_one(
     )
 
 
-async def _check_dead_letter_table(one: Included, broker: Broker) -> None:
-    if one.destination is None or one.destination.table is None:
+async def _check_dead_letter_table(one: Included, broker: Broker, info: TableInfo) -> None:
+    destination = one.destination
+    if destination is None or destination.table is None:
         return
-    await broker.database.describe(
-        one.spec, fresh=True, table=one.destination.table, schema=one.destination.schema
-    )
+    dialect = get_dialect(broker.database.dialect)
+    target = replace(one.spec, table=destination.table, schema=destination.schema)
+    dead = await broker.database.run(dialect.describe(target))
+    check_dead_letter(dialect, one.spec, info, dead, name=destination.name)
 
 
 def _policy(one: Included) -> Policy:

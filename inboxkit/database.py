@@ -9,11 +9,16 @@ from random import Random
 from types import TracebackType
 from typing import Any, TypeVar
 
+from inboxkit._core.spec import InboxSpec
 from inboxkit._db.connection import Connection, Transaction
 from inboxkit._db.drivers import make_driver
 from inboxkit._db.pool import Pool
 from inboxkit._db.record import Record
 from inboxkit._db.url import DatabaseUrl, parse_url
+from inboxkit._runtime.waking import WakeHub
+from inboxkit._sql.check import check
+from inboxkit._sql.dialect import get_dialect
+from inboxkit._sql.info import TableInfo
 from inboxkit._sql.statement import Script
 from inboxkit.abc import Clock, DialectName, Driver
 from inboxkit.clock import SystemClock
@@ -95,6 +100,8 @@ class Database:
         self._clock = clock if clock is not None else SystemClock()
         self._random = random if random is not None else Random()  # noqa: S311
         self._pool: Pool | None = None
+        self._described: dict[InboxSpec, TableInfo] = {}
+        self.wakes = WakeHub()
 
     @property
     def clock(self) -> Clock:
@@ -240,6 +247,29 @@ class Database:
         """Run a script of statements on a connection of its own."""
         async with self._opened.connection() as connection:
             return await connection.run(script)
+
+    async def describe(
+        self, spec: InboxSpec, *, connection: Connection | None = None, fresh: bool = False
+    ) -> TableInfo:
+        """What the database says of a table, checked against its description.
+
+        Asked once, and remembered: inserts need it each time.
+
+        Args:
+            spec: The description.
+            connection: Asks on this one; None: on one of the pool.
+            fresh: Ask although it is remembered.
+
+        Raises:
+            SchemaError: The table, or a column, is missing or cannot hold its role.
+        """
+        if not fresh and (known := self._described.get(spec)) is not None:
+            return known
+        dialect = get_dialect(self._dialect)
+        info = await (connection or self).run(dialect.describe(spec))
+        check(dialect, spec, info)
+        self._described[spec] = info
+        return info
 
     @property
     def _opened(self) -> Pool:

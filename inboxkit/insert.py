@@ -109,7 +109,7 @@ async def _insert_on_own(
         on_conflict=on_conflict,
         now=connection.clock.now(),
     )
-    ids = await connection.run(script)
+    ids: list[Any] = await connection.run(script)
 
     def wake() -> None:
         for group, due in {_place(row) for row in rows}:

@@ -30,7 +30,9 @@ def main(
     parser = argparse.ArgumentParser(description=sys.modules[service.__module__].__doc__)
     parser.add_argument("--url", default=url, help=f"the database; default {url}")
     parser.add_argument("--backend", choices=("asyncio", "trio"), default="asyncio")
-    parser.add_argument("--publish", type=int, default=0, metavar="N", help="publish N messages first")
+    parser.add_argument(
+        "--publish", type=int, default=0, metavar="N", help="publish N messages first"
+    )
     parser.add_argument(
         "--until-empty", action="store_true", help="end once nothing is due and nothing in work"
     )
@@ -38,7 +40,11 @@ def main(
     logging.basicConfig(format="%(asctime)s %(levelname)-7s %(message)s", level=logging.INFO)
     try:
         anyio.run(
-            run, service(options.url), publish, options.publish, options.until_empty,
+            run,
+            service(options.url),
+            publish,
+            options.publish,
+            options.until_empty,
             backend=options.backend,
         )
     except InboxkitError as error:

@@ -12,7 +12,7 @@ import anyio
 
 from inboxkit._db.record import Record, records
 from inboxkit._db.values import encode_parameters
-from inboxkit._sql.statement import Answer, Script, Statement
+from inboxkit._sql.statement import Answer, Reading, Script, Statement
 from inboxkit.abc import Clock, DriverConnection
 from inboxkit.errors import ClosedError, DatabaseError
 
@@ -88,19 +88,20 @@ class Connection:
         return answer.rows[0][0] if answer.rows else None
 
     async def run(self, script: Script[T]) -> T:
-        """Run a script of statements.
-
-        Raises:
-            DatabaseError: A transaction is open here: a script commits by itself.
-        """
+        """Run a script of statements: in its own transaction, or in the one that is open here."""
         with self._used(script.name):
-            if self._driver.in_transaction:
-                raise DatabaseError(
-                    f"{script.name}: a script commits by itself, and a transaction is open on this "
-                    "connection; nothing happened",
-                    statement=script.name,
-                )
-            return await self._driver.run(script)
+            if not self._driver.in_transaction:
+                return await self._driver.run(script)
+            steps = script.steps(Reading(self.clock.now(), self.clock.monotonic()))
+            try:
+                statement = next(steps)
+                while True:
+                    statement = steps.send(await self._driver.execute(statement))
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            finally:
+                steps.close()
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
