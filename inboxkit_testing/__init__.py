@@ -6,7 +6,9 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ._delivering import delivery
     from ._run import run
+    from .app import SubscriberLog, TestApp
     from .clock import VirtualClock
     from .errors import (
         ClockStalledError,
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     )
     from .gate import StatementGate
     from .hosts import HostClock
+    from .timeline import Timeline, recorded
 
 __all__ = [
     "ClockStalledError",
@@ -24,7 +27,12 @@ __all__ = [
     "InvariantViolation",
     "SleepInTransactionError",
     "StatementGate",
+    "SubscriberLog",
+    "TestApp",
+    "Timeline",
     "VirtualClock",
+    "delivery",
+    "recorded",
     "run",
 ]
 
@@ -37,7 +45,12 @@ _HOMES = {
     "InvariantViolation": "errors",
     "SleepInTransactionError": "errors",
     "StatementGate": "gate",
+    "SubscriberLog": "app",
+    "TestApp": "app",
+    "Timeline": "timeline",
     "VirtualClock": "clock",
+    "delivery": "_delivering",
+    "recorded": "timeline",
     "run": "_run",
 }
 

@@ -163,10 +163,10 @@ def _since(duration: timedelta) -> str:
     """Days, hours, minutes and seconds, with milliseconds where there are any."""
     seconds = duration.total_seconds()
     sign = "-" if seconds < 0 else ""
-    whole, rest = divmod(round(abs(seconds), 3), 1)
+    whole, rest = divmod(abs(seconds), 1)
     days, left = divmod(int(whole), 86_400)
     hours, left = divmod(left, 3600)
     minutes, left = divmod(left, 60)
-    fraction = f".{round(rest * 1000):03d}" if round(rest * 1000) else ""
+    fraction = f".{int(rest * 1000):03d}" if int(rest * 1000) else ""
     clock = f"{hours:02d}:{minutes:02d}:{left:02d}{fraction}"
     return f"{sign}{days}d {clock}" if days else f"{sign}{clock}"

@@ -205,9 +205,7 @@ def _value(python: Any, kind: str) -> Converter:
     if python is None:
         return Converter(partial(_as_given, kind))
     if python is dict or python is list or getattr(python, "__origin__", None) in {dict, list}:
-        return Converter(
-            convert.json_text(_TEXT), convert.as_type(python, convert.json_value)
-        )
+        return Converter(convert.json_text(_TEXT), convert.as_type(python, convert.json_value))
     return Converter(partial(_as_given, kind), convert.as_type(python))
 
 
