@@ -10,7 +10,15 @@ from typing import Any, Generic, overload
 
 from typing_extensions import ParamSpec, TypeVar
 
-from inboxkit._core.annotations import members, show, strip, try_resolve
+from inboxkit._core.annotations import show, strip
+from inboxkit._core.handler import (
+    handler_name,
+    is_async,
+    may_take,
+    method_hint,
+    parameters,
+    resolve_parameter,
+)
 from inboxkit._core.outcomes import Outcome
 from inboxkit._runtime.delivery import Delivery
 from inboxkit.errors import DeclarationError
@@ -47,7 +55,7 @@ class Subscriber(Generic[RowT, MessageT, P, ResultT]):
     ) -> None:
         self.queue = queue
         self.function = function
-        self.name = _name(function)
+        self.name = handler_name(function)
         self.message_type = message_type
         self.takes_delivery = takes_delivery
         functools.update_wrapper(self, function, updated=())
@@ -111,87 +119,19 @@ def _subscribe(queue: InboxQueue[Any, Any], function: Any, local: Mapping[str, A
             f"{function.name} is a subscriber of {function.queue.name!r} already; give each its own "
             f"function, or subscriber(queue)({function.name}.function)"
         )
-    label = f"handler {_name(function)} of queue {queue.name!r}"
-    if not _is_async(function):
+    label = f"handler {handler_name(function)} of queue {queue.name!r}"
+    if not is_async(function):
         raise DeclarationError(f"{label} is not async; write async def")
-    first, second = _parameters(label, function)
+    first, second = parameters(label, function)
     takes_delivery = second is not None
     if second is not None:
-        _check_delivery(label, function, second, local)
+        _check_delivery(label + method_hint(first), function, second, local)
     return Subscriber(
         queue,
         function,
         message_type=_message_type(label, queue, function, first, local),
         takes_delivery=takes_delivery,
     )
-
-
-def _name(function: Any) -> str:
-    inner = _inner(function)
-    return getattr(inner, "__name__", None) or type(inner).__name__
-
-
-def _inner(function: Any) -> Any:
-    while isinstance(function, functools.partial):
-        function = function.func
-    return function
-
-
-def _code(function: Any) -> Any:
-    """Return the function that runs when `function` is called."""
-    inner = _inner(function)
-    if inspect.isroutine(inner) or inspect.isclass(inner):
-        return inspect.unwrap(inner)
-    return inspect.unwrap(type(inner).__call__) if callable(inner) else inner
-
-
-def _is_async(function: Any) -> bool:
-    inner = _inner(function)
-    return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(
-        getattr(inner, "__call__", None)  # noqa: B004 - its own, to see whether it is async
-    )
-
-
-_POSITIONAL = (
-    inspect.Parameter.POSITIONAL_ONLY,
-    inspect.Parameter.POSITIONAL_OR_KEYWORD,
-    inspect.Parameter.VAR_POSITIONAL,
-)
-
-
-def _parameters(label: str, function: Any) -> tuple[inspect.Parameter, inspect.Parameter | None]:
-    given = list(inspect.signature(function).parameters.values())
-    positional = [parameter for parameter in given if parameter.kind in _POSITIONAL]
-    if not positional:
-        raise DeclarationError(f"{label} takes no message; give it a first parameter")
-    first, *rest = positional
-    second = rest[0] if rest and rest[0].kind is not inspect.Parameter.VAR_POSITIONAL else None
-    if second is not None and second.default is not second.empty:
-        second = second if _mentions_delivery(second.annotation) else None
-    passed = (first, second)
-    required = [
-        parameter.name
-        for parameter in given
-        if parameter not in passed
-        and parameter.default is parameter.empty
-        and parameter.kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    ]
-    if required:
-        raise DeclarationError(
-            f"{label} is called with the message and the delivery alone; give {', '.join(required)} a "
-            f"default, or fill it by functools.partial{_method_hint(first)}"
-        )
-    return first, second
-
-
-def _mentions_delivery(annotation: Any) -> bool:
-    return "Delivery" in show(annotation)
-
-
-def _method_hint(first: inspect.Parameter) -> str:
-    if first.name not in ("self", "cls"):
-        return ""
-    return "; for a method, subscribe the bound one: subscriber(queue)(instance.method)"
 
 
 def _check_delivery(
@@ -202,26 +142,13 @@ def _check_delivery(
             f"{label}: its second parameter {parameter.name!r} has no type; write "
             f"{parameter.name}: Delivery"
         )
-    annotation = _resolved(label, function, parameter, local)
+    annotation = resolve_parameter(label, function, parameter, local)
     kind = strip(annotation)
     if (getattr(kind, "__origin__", None) or kind) is not Delivery:
         raise DeclarationError(
             f"{label}: its second parameter {parameter.name!r} is {show(annotation)}; write "
             f"{parameter.name}: Delivery, or give it a default"
         )
-
-
-def _resolved(
-    label: str, function: Any, parameter: inspect.Parameter, local: Mapping[str, Any]
-) -> Any:
-    code = _code(function)
-    annotation, error = try_resolve(parameter.annotation, getattr(code, "__globals__", {}), local)
-    if error is not None:
-        raise DeclarationError(
-            f"{label}: the type {annotation!r} of parameter {parameter.name!r} cannot be resolved "
-            f"({type(error).__name__}: {error}); import it at run time, outside `if TYPE_CHECKING`"
-        ) from error
-    return annotation
 
 
 def _message_type(
@@ -241,7 +168,7 @@ def _message_type(
             )
         return known
     try:
-        annotation = _resolved(label, function, parameter, local)
+        annotation = resolve_parameter(label, function, parameter, local)
     except DeclarationError:
         if known is None:
             raise
@@ -251,33 +178,9 @@ def _message_type(
     if known is None:
         check_message(queue, annotation)
         return annotation
-    if not queue.row_mode and not _may_take(annotation, known):
+    if not queue.row_mode and not may_take(annotation, known):
         raise DeclarationError(
             f"{label} takes {show(annotation)}, but the queue's messages are {show(known)}; change one "
             f"of them"
         )
     return known
-
-
-def _may_take(annotation: Any, message: Any) -> bool:
-    """Whether a parameter may be given this message; true where it cannot be told at run time."""
-    return any(_may_be(kind, member) for kind in members(annotation) for member in members(message))
-
-
-def _may_be(kind: Any, message: Any) -> bool:
-    if kind == message or kind in (Any, object) or isinstance(kind, TypeVar):
-        return True
-    ours, theirs = _origin(kind), _origin(message)
-    if not (isinstance(ours, type) and isinstance(theirs, type)):
-        return True
-    if _is_structural(ours) or _is_structural(theirs):
-        return True
-    return issubclass(theirs, ours) or (ours is float and theirs is int)
-
-
-def _origin(kind: Any) -> Any:
-    return getattr(kind, "__origin__", None) or kind
-
-
-def _is_structural(kind: type) -> bool:
-    return getattr(kind, "_is_protocol", False) or hasattr(kind, "__total__")

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -15,19 +12,17 @@ from typing import (
     TypeVar,
     cast,
     dataclass_transform,
-    get_origin,
     overload,
 )
 
 from inboxkit import role
-from inboxkit._core.annotations import show, try_resolve
-from inboxkit._core.declaration import Field, Settings, Specifier, build_spec
+from inboxkit._core.class_fields import Declared, declare
 from inboxkit._core.printing import shorten
 from inboxkit._core.roles import AUTOMATIC, MISSING, Missing, Role
 from inboxkit._core.rows import NewRow, check_names, encode_payload, with_defaults
 from inboxkit._core.spec import InboxSpec, PayloadCodec
 from inboxkit._core.stored import RowMapping, split_readable
-from inboxkit.errors import DeclarationError, DecodeError
+from inboxkit.errors import DecodeError
 
 __all__ = ["Inbox", "InboxSpec", "NewRow", "new_row", "row_from"]
 
@@ -36,32 +31,11 @@ RowT = TypeVar("RowT")
 InboxT = TypeVar("InboxT", bound="Inbox")
 
 
-class _Declared:
-    """What a class says of its table, the types of its fields resolved as far as they can be."""
-
-    def __init__(self, fields: dict[str, Field], given: dict[str, Any]) -> None:
-        self.fields = fields
-        self.given = given
-        self.spec: InboxSpec | None = None
-
-    def settings(self) -> Settings | None:
-        return Settings(**self.given) if "table" in self.given else None
-
-
 class _Spec:
     """`Row.spec`: made once, at the class's definition or, where a type was not known yet, later."""
 
     def __get__(self, row: Any, owner: type[Inbox]) -> InboxSpec:
-        declared = owner.__inbox__
-        if declared.spec is None:
-            settings = declared.settings()
-            if settings is None:
-                raise DeclarationError(
-                    f'{owner.__qualname__} names no table: class {owner.__name__}(Inbox, table="…")'
-                )
-            fields = [_resolve(owner, field) for field in declared.fields.values()]
-            declared.spec = build_spec(settings, fields, final=True)
-        return declared.spec
+        return owner.__inbox__.spec(owner)
 
 
 @dataclass_transform(
@@ -102,7 +76,7 @@ class Inbox:  # noqa: PLW1641 - rows may be changed, so they have no hash
 
     __slots__ = ("__dict__", "__weakref__", "_unreadable")
 
-    __inbox__: ClassVar[_Declared] = _Declared({}, {})
+    __inbox__: ClassVar[Declared] = Declared({}, {})
     _unreadable: Mapping[str, DecodeError]
 
     spec = _Spec()
@@ -118,8 +92,14 @@ class Inbox:  # noqa: PLW1641 - rows may be changed, so they have no hash
         **others: Any,
     ) -> None:
         super().__init_subclass__(**others)
-        given = {"table": table, "schema": schema, "advisory_lock": advisory_lock, "codec": codec}
-        _declare(cls, {name: value for name, value in given.items() if value is not MISSING})
+        given: dict[str, Any] = {
+            "table": table,
+            "schema": schema,
+            "advisory_lock": advisory_lock,
+            "codec": codec,
+        }
+        given = {name: value for name, value in given.items() if value is not MISSING}
+        cls.__inbox__ = declare(cls, Inbox, given, sys._getframe(1).f_locals)
 
     @classmethod
     def of(cls: Callable[P, RowT], message: Any, /, *args: P.args, **columns: P.kwargs) -> RowT:
@@ -211,138 +191,6 @@ def _unset(row: Inbox, name: str) -> Exception:
         f"{kind.__name__}.{name} is not known: this row was not read from the database (not inserted "
         f"yet); insert_rows and publish return its id"
     )
-
-
-# --- the class's definition
-
-
-def _declare(cls: type[Inbox], given: dict[str, Any]) -> None:
-    inherited = _inherit(cls, given)
-    label = f"table {inherited['table']!r}" if "table" in inherited else f"class {cls.__qualname__}"
-    fields = {name: field for base in reversed(cls.__mro__[1:]) for name, field in _fields(base)}
-    local = sys._getframe(2).f_locals
-    for name, annotation in inspect.get_annotations(cls).items():
-        if not _is_class_variable(annotation):
-            fields[name] = _resolve(cls, _read_field(cls, label, name, annotation), local)
-    _check_unannotated(cls, label)
-    declared = _Declared(fields, inherited)
-    cls.__inbox__ = declared
-    _make_dataclass(cls, fields)
-    settings = declared.settings()
-    if settings is not None:
-        _check_settings(settings)
-        spec = build_spec(settings, fields.values(), final=False)
-        if all(field.unresolved is None for field in fields.values()):
-            declared.spec = spec
-
-
-def _inherit(cls: type[Inbox], given: dict[str, Any]) -> dict[str, Any]:
-    inherited: dict[str, Any] = {}
-    for base in reversed(cls.__mro__[1:]):
-        if base is Inbox or not issubclass(base, Inbox):
-            if "__dataclass_fields__" in vars(base):
-                raise DeclarationError(
-                    f"class {cls.__qualname__}: its base {base.__qualname__} is a dataclass but no Inbox; "
-                    f"derive {base.__qualname__} from Inbox, without table"
-                )
-            continue
-        inherited |= base.__inbox__.given
-    if "table" in inherited and "table" not in given:
-        raise DeclarationError(
-            f"class {cls.__qualname__} derives from the class of table {inherited['table']!r} and names "
-            f'no table of its own: class {cls.__name__}(…, table="…"), or move the shared fields to '
-            f"a class without table"
-        )
-    return inherited | given
-
-
-def _fields(base: type) -> Iterable[tuple[str, Field]]:
-    if base is not Inbox and issubclass(base, Inbox):
-        return base.__inbox__.fields.items()
-    return ()
-
-
-def _is_class_variable(annotation: Any) -> bool:
-    if isinstance(annotation, str):
-        return annotation.removeprefix("typing.").startswith("ClassVar")
-    return annotation is ClassVar or get_origin(annotation) is ClassVar
-
-
-def _read_field(cls: type[Inbox], label: str, name: str, annotation: Any) -> Field:
-    value = vars(cls).get(name, MISSING)
-    specifier = value if isinstance(value, Specifier) else Specifier(Role.DATA, default=value)
-    if hasattr(Inbox, name):
-        raise DeclarationError(
-            f"{label}: field {name!r} has the name of a member of Inbox; rename the field and keep the "
-            f'column: {name}_: {show(annotation)} = role.{specifier.role.value}("{name}")'
-        )
-    if isinstance(value, dataclasses.Field):
-        raise DeclarationError(
-            f"{label}: field {name!r} is set to dataclasses.field(); write role.column(…), which takes "
-            f"default and default_factory too"
-        )
-    if specifier.default is not MISSING and type(specifier.default).__hash__ is None:
-        raise DeclarationError(
-            f"{label}: field {name!r} has a default that all rows would share; write "
-            f"role.{specifier.role.value}(default_factory={type(specifier.default).__name__})"
-        )
-    return Field(name, annotation, specifier)
-
-
-def _check_unannotated(cls: type[Inbox], label: str) -> None:
-    annotated = inspect.get_annotations(cls)
-    for name, value in vars(cls).items():
-        if isinstance(value, Specifier) and name not in annotated:
-            raise DeclarationError(
-                f"{label}: field {name!r} has no type; write {name}: … = role.{value.role.value}(…)"
-            )
-
-
-def _check_settings(settings: Settings) -> None:
-    codec = settings.codec
-    if codec is not None and not (
-        callable(getattr(codec, "encode", None)) and callable(getattr(codec, "decode", None))
-    ):
-        raise DeclarationError(
-            f"table {settings.name!r}: codec must have encode(message) and decode(payload, type), as "
-            f"inboxkit.codec.JSON has; got {codec!r}"
-        )
-
-
-def _resolve(cls: type[Inbox], field: Field, local: Mapping[str, Any] | None = None) -> Field:
-    if not isinstance(field.annotation, str):
-        return field
-    owner = next(base for base in cls.__mro__ if field.name in inspect.get_annotations(base))
-    module = sys.modules.get(owner.__module__)
-    # Fields hide nothing: `date: date` means the type, though the class has a `date` now.
-    nested = {name: value for name, value in vars(owner).items() if isinstance(value, type)}
-    names = {**(local or {}), owner.__name__: owner, **nested}
-    annotation, error = try_resolve(field.annotation, vars(module) if module else {}, names)
-    return dataclasses.replace(field, annotation=annotation, unresolved=error)
-
-
-def _make_dataclass(cls: type[Inbox], fields: Mapping[str, Field]) -> None:
-    own = [name for name in inspect.get_annotations(cls) if name in fields]
-    for name in own:
-        setattr(cls, name, _dataclass_field(fields[name].specifier))
-    dataclass(kw_only=True, repr=False, eq=False)(cls)
-    for name in own:
-        # What a row was not read with must not fall back to a default of the class.
-        if name in vars(cls):
-            delattr(cls, name)
-
-
-def _dataclass_field(specifier: Specifier) -> Any:
-    if not specifier.in_init:
-        return dataclasses.field(init=False)
-    if specifier.default_factory is not None:
-        return dataclasses.field(default_factory=specifier.default_factory)
-    if specifier.default is not MISSING:
-        return dataclasses.field(default=specifier.default)
-    return dataclasses.field()
-
-
-# --- rows in and out
 
 
 def new_row(row: Inbox | NewRow) -> NewRow:
