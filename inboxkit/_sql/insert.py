@@ -75,7 +75,7 @@ def insert(
             ids += one.ids((yield one.statement))
         return ids
 
-    return Script("insert", steps, "none" if len(inserts) == 1 else "write")
+    return Script("insert", steps, dialect.lone_write if len(inserts) == 1 else "write")
 
 
 def insert_statements(
