@@ -57,6 +57,4 @@ def open_form(
             f"table {spec.name!r} has groups, and this version of inboxkit serves one group a "
             "subscription; name the group"
         )
-    return LeaseForm(
-        runner, spec, info, dialect, group=group, lease=lease, cap=cap, steps=steps
-    )
+    return LeaseForm(runner, spec, info, dialect, group=group, lease=lease, cap=cap, steps=steps)

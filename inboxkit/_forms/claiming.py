@@ -98,5 +98,3 @@ class Claiming:
 
 def _set_aside(error: DecodeError, expiry: datetime) -> None:
     _log.error("%s; the row is set aside until %s", error, expiry.isoformat())
-
-

@@ -77,9 +77,7 @@ class LeaseForm:
         """Prolong leases in one statement that waits for no row, within `timeout` seconds."""
         if not holds:
             return Renewal(None)
-        one = Round(
-            self._table, self._statements, holds, lease=self._lease, steps=self._steps
-        )
+        one = Round(self._table, self._statements, holds, lease=self._lease, steps=self._steps)
         return await one.run(self._runner, timeout)
 
     async def settle(self, settlements: Sequence[tuple[Fence, Settlement]]) -> list[Settled]:

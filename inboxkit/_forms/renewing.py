@@ -68,7 +68,9 @@ class Round:
         if not missed or not self._statements.locks_rows:
             self._skipped = set()
         else:
-            await runner.run(Script("renew check", lambda reading: self._check(missed, reading), "none"))
+            await runner.run(
+                Script("renew check", lambda reading: self._check(missed, reading), "none")
+            )
 
     def _renew(self, reading: Reading) -> Steps[None]:
         lease = self._table.get(Role.LOCKED_UNTIL)

@@ -105,7 +105,7 @@ class Settling:
 
     def _alone(self, endings: Sequence[Ending], reading: Reading) -> Steps[list[Settled]]:
         results: list[Settled] = []
-        for statement in self._statements.alone:
+        for statement in self._statements.alone:  # noqa: UP028 - a tuple cannot be sent answers
             yield statement
         for ending in endings:
             yield _SAVE
@@ -142,9 +142,7 @@ class Settling:
                 precision = self._table.get(Role.RETRY_AFTER).info.precision
                 return fit(add(now, ending.delay), precision)
             case Verb.HOLD:
-                return expiry(
-                    now, ending.delay, steps=self._steps, precision=self._table.precision
-                )
+                return expiry(now, ending.delay, steps=self._steps, precision=self._table.precision)
             case _:
                 return now
 
@@ -157,9 +155,7 @@ class Settling:
             value = self._table.get(role).encode(due)
         return held(self._table, ending.fence, value)
 
-    async def _explain(
-        self, endings: Sequence[Ending], results: list[Settled]
-    ) -> list[Settled]:
+    async def _explain(self, endings: Sequence[Ending], results: list[Settled]) -> list[Settled]:
         """Tell rows that are gone from those that another holder has."""
         places = [at for at, result in enumerate(results) if result is _UNMATCHED]
         if not places:
@@ -200,5 +196,3 @@ def _failed(error: InboxkitError) -> Settled:
     if isinstance(error, OutcomeUnknownError):
         return Settled("unknown", error=error)
     return Settled("failed", error=error)
-
-

@@ -97,7 +97,9 @@ def _missing(
 ) -> SchemaError:
     close = _close(column.name, (found.name for found in info.columns))
     kinds = accepted(role, python_type(role, column), dialect.name)
-    cure = _alter(dialect, spec, f"ADD COLUMN {dialect.quote(column.name)} {_first(dialect, kinds)}")
+    cure = _alter(
+        dialect, spec, f"ADD COLUMN {dialect.quote(column.name)} {_first(dialect, kinds)}"
+    )
     return SchemaError(
         f"table {spec.name!r} has no column {column.name!r}{_role(role)}{close}; {cure}",
         table=spec.name,

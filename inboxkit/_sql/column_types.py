@@ -99,14 +99,10 @@ COLUMN_TYPES: Final = (
         ("REAL", "INT", "NUMERIC", "NONE"),
     ),
     Accepts(Role.DATA, Decimal, ("numeric",), ("NUMERIC", "TEXT", "REAL", "INT", "NONE")),
-    Accepts(
-        Role.DATA, str, (*_TEXTS, "bpchar", "jsonb", "json"), ("TEXT", "JSON", "TIME", "NONE")
-    ),
+    Accepts(Role.DATA, str, (*_TEXTS, "bpchar", "jsonb", "json"), ("TEXT", "JSON", "TIME", "NONE")),
     Accepts(Role.DATA, bytes, ("bytea",), ("BLOB", "NONE")),
     Accepts(Role.DATA, UUID, ("uuid",), ("UUID", "TEXT", "BLOB", "NONE")),
-    Accepts(
-        Role.DATA, datetime, (*_TIME, "timestamp without time zone"), ("TEXT", "TIME", "NONE")
-    ),
+    Accepts(Role.DATA, datetime, (*_TIME, "timestamp without time zone"), ("TEXT", "TIME", "NONE")),
     Accepts(Role.DATA, dict, ("jsonb", "json", *_TEXTS), ("TEXT", "JSON", "NONE")),
 )
 

@@ -58,9 +58,7 @@ def _indexes(spec: InboxSpec) -> list[str]:
     keys = [names.quote(column.name) for _role, column in claim_keys(spec)]
     found = []
     if len(keys) > 1:
-        where = (
-            f" WHERE {names.quote(spec.processed_at.name)} IS NULL" if spec.processed_at else ""
-        )
+        where = f" WHERE {names.quote(spec.processed_at.name)} IS NULL" if spec.processed_at else ""
         found.append(_index(spec, "queue", ", ".join(keys), where))
     if spec.fifo and spec.group is not None and spec.locked_until is not None:
         # Is any row of the group in work? Asked at every claim and renewal.

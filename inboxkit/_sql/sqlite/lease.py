@@ -47,7 +47,9 @@ class SqliteLease:
         answer = yield Statement("claim due", f"{self._select} LIMIT {int(limit)}", given)
         if answer.rows:
             ids = tuple(row[0] for row in answer.rows)
-            yield Statement("claim", self._claim_update(len(ids)), (expiry, *ids), returns_rows=False)
+            yield Statement(
+                "claim", self._claim_update(len(ids)), (expiry, *ids), returns_rows=False
+            )
         return answer.rows
 
     def _claim_update(self, count: int) -> str:
@@ -55,7 +57,9 @@ class SqliteLease:
         if self._attempt is not None:
             sets.append(f"{self._attempt.sql} = {_counted(self._attempt.sql, self._threshold)}")
         ids = ", ".join(f"${n + 2}" for n in range(count))
-        return f"UPDATE {self._table.sql} SET {', '.join(sets)} WHERE {self._table.id.sql} IN ({ids})"
+        return (
+            f"UPDATE {self._table.sql} SET {', '.join(sets)} WHERE {self._table.id.sql} IN ({ids})"
+        )
 
     def renew(self, rows: Sequence[Held], *, now: Any) -> Statement:
         """Prolong, where the fence holds."""
