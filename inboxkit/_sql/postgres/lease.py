@@ -18,13 +18,6 @@ from .values import LARGEST
 
 __all__ = ["PostgresLease"]
 
-_ISOLATION: Final = Statement(
-    # The guard works only where the claim's snapshot is younger than the guard: not at a server's
-    # or a role's default of repeatable read.
-    "claim isolation",
-    "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",
-    returns_rows=False,
-)
 _GUARD: Final = "SELECT pg_try_advisory_xact_lock(hashtextextended($1::text, 0))"
 
 _VALUES: Final = {Verb.POSTPONE: Role.RETRY_AFTER, Verb.HOLD: Role.LOCKED_UNTIL}
@@ -52,13 +45,13 @@ class PostgresLease:
 
     @property
     def claim_transaction(self) -> Transaction:
-        """A plain claim is one statement; a FIFO claim has its guard before it."""
+        """A plain claim is one statement; a FIFO claim has its guard before it, and its transaction
+        is READ COMMITTED, or the claim's snapshot would be as old as the guard's."""
         return "write" if self._table.spec.fifo else "none"
 
     def claim(self, *, now: Any, expiry: Any, limit: int) -> Steps[Sequence[Row]]:
         """Lease due rows; of a FIFO group its head, where no other claim is at it."""
         if self._table.spec.fifo:
-            yield _ISOLATION
             guard = yield Statement("claim guard", _GUARD, (self._lock_key(),))
             if not guard.rows[0][0]:
                 return ()
