@@ -62,10 +62,7 @@ class Round:
         return self._answer(error)
 
     async def _send(self, runner: Runner) -> None:
-        # SQLite takes the write lock before the clock is read; on Postgres a lone statement is one
-        # round trip instead of three.
-        alone = self._statements.locks_rows
-        await runner.run(Script("renew", self._renew, "none" if alone else "write"))
+        await runner.run(Script("renew", self._renew, self._table.dialect.lone_write))
         assert self._renewed is not None
         missed = [row for row in self._rows if self._decode(row.id) not in self._renewed]
         if not missed or not self._statements.locks_rows:

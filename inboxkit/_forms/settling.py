@@ -87,14 +87,9 @@ class Settling:
             return [_failed(error)] * len(endings)
 
     def _transaction(self, endings: Sequence[Ending]) -> Transaction:
-        """A lone statement commits by itself; where only one may write, it takes the lock before
-        the clock is read, so a delay counts from then."""
         writes = {ending.write for ending in endings}
-        if len(writes) > 1:
-            return "write"
-        (write,) = writes
-        is_timed = write.verb in (Verb.POSTPONE, Verb.HOLD) and not self._statements.locks_rows
-        return "none" if self._statements.is_single(write) and not is_timed else "write"
+        is_lone = len(writes) == 1 and all(map(self._statements.is_single, writes))
+        return self._table.dialect.lone_write if is_lone else "write"
 
     def _together(self, endings: Sequence[Ending], reading: Reading) -> Steps[list[Settled]]:
         groups: defaultdict[Write, list[int]] = defaultdict(list)
@@ -110,7 +105,7 @@ class Settling:
 
     def _alone(self, endings: Sequence[Ending], reading: Reading) -> Steps[list[Settled]]:
         results: list[Settled] = []
-        for statement in self._statements.alone:
+        for statement in self._statements.alone:  # noqa: UP028 - a tuple cannot be sent answers
             yield statement
         for ending in endings:
             yield _SAVE

@@ -1,6 +1,6 @@
 """Python values to driver values and back, as far as both databases do it alike.
 
-A converter refuses with `Misfit` what its column cannot hold, before anything is sent: the drivers
+A converter refuses with `MisfitError` what its column cannot hold, before anything is sent: the drivers
 answer differently to wrong values (one stores an int in a text column as its digits, another
 refuses), so the check cannot be theirs.
 """
@@ -19,12 +19,12 @@ import msgspec
 
 from inboxkit._core.lease import fit
 
-__all__ = ["Convert", "Converter", "Misfit"]
+__all__ = ["Convert", "Converter", "MisfitError"]
 
 Convert: TypeAlias = Callable[[Any], Any]
 
 
-class Misfit(ValueError):
+class MisfitError(ValueError):
     """A value that its column, or its reader, cannot take; the message never shows the value."""
 
 
@@ -33,9 +33,9 @@ class Converter:
     """How one column's values travel. NULL and None never reach it."""
 
     encode: Convert
-    """Raises Misfit."""
+    """Raises MisfitError."""
     decode: Convert | None = None
-    """Raises Misfit; None: what the driver gives is the value."""
+    """Raises MisfitError; None: what the driver gives is the value."""
 
 
 def kind_of(value: Any) -> str:
@@ -47,7 +47,7 @@ def expect(value: Any, *kinds: type) -> Any:
     """Return `value` where it is of one of the kinds."""
     if not isinstance(value, kinds):
         names = " or ".join(kind.__name__ for kind in kinds)
-        raise Misfit(f"expected {names}, not {kind_of(value)}")
+        raise MisfitError(f"expected {names}, not {kind_of(value)}")
     return value
 
 
@@ -58,9 +58,9 @@ def integer(lowest: int, highest: int) -> Convert:
         if isinstance(value, enum.Enum):
             value = value.value
         if isinstance(value, bool) or not isinstance(value, int):
-            raise Misfit(f"expected int, not {kind_of(value)}")
+            raise MisfitError(f"expected int, not {kind_of(value)}")
         if not lowest <= value <= highest:
-            raise Misfit(f"expected an int from {lowest} to {highest}")
+            raise MisfitError(f"expected an int from {lowest} to {highest}")
         return int(value)
 
     return encode
@@ -76,9 +76,13 @@ def text(*, nul: bool) -> Convert:
         try:
             value.encode()
         except UnicodeEncodeError as error:
-            raise Misfit(f"a lone surrogate at character {error.start} is no Unicode") from None
+            raise MisfitError(
+                f"a lone surrogate at character {error.start} is no Unicode"
+            ) from None
         if not nul and "\0" in value:
-            raise Misfit(f"a NUL at character {value.index(chr(0))}, which no text column takes")
+            raise MisfitError(
+                f"a NUL at character {value.index(chr(0))}, which no text column takes"
+            )
         return str(value)
 
     return encode
@@ -97,7 +101,7 @@ def boolean(value: Any) -> bool:
 def floating(value: Any) -> float:
     """Encode a float; an int is one."""
     if isinstance(value, bool):
-        raise Misfit("expected float, not bool")
+        raise MisfitError("expected float, not bool")
     return float(expect(value, float, int))
 
 
@@ -109,7 +113,7 @@ def uuid(value: Any) -> UUID:
 def decimal(value: Any) -> Decimal:
     """Encode a Decimal; an int is one."""
     if isinstance(value, bool):
-        raise Misfit("expected Decimal, not bool")
+        raise MisfitError("expected Decimal, not bool")
     return Decimal(expect(value, Decimal, int))
 
 
@@ -119,11 +123,11 @@ def instant(precision: int) -> Convert:
     def encode(value: Any) -> datetime:
         expect(value, datetime)
         if value.utcoffset() is None:
-            raise Misfit("expected an aware datetime: give it a time zone, such as UTC")
+            raise MisfitError("expected an aware datetime: give it a time zone, such as UTC")
         try:
             return fit(value.astimezone(UTC), precision)
         except OverflowError:
-            raise Misfit("the instant has no date in UTC") from None
+            raise MisfitError("the instant has no date in UTC") from None
 
     return encode
 
@@ -135,9 +139,9 @@ def json_text(inner: Convert) -> Convert:
         try:
             return inner(msgspec.json.encode(value).decode())
         except (TypeError, ValueError) as error:
-            if isinstance(error, Misfit):
+            if isinstance(error, MisfitError):
                 raise
-            raise Misfit(f"no JSON: {kind_of(error)}") from None
+            raise MisfitError(f"no JSON: {kind_of(error)}") from None
 
     return encode
 
@@ -147,7 +151,7 @@ def json_value(value: Any) -> Any:
     try:
         return msgspec.json.decode(expect(value, str, bytes))
     except msgspec.DecodeError:
-        raise Misfit("no JSON") from None
+        raise MisfitError("no JSON") from None
 
 
 def headers_text(inner: Convert) -> Convert:
@@ -158,10 +162,10 @@ def headers_text(inner: Convert) -> Convert:
         try:
             pairs = dict(value)
         except (TypeError, ValueError):
-            raise Misfit(f"expected dict[str, str], not {kind_of(value)}") from None
+            raise MisfitError(f"expected dict[str, str], not {kind_of(value)}") from None
         for name, item in pairs.items():
             if not isinstance(name, str) or not isinstance(item, str):
-                raise Misfit("expected dict[str, str]: every name and every value a str")
+                raise MisfitError("expected dict[str, str]: every name and every value a str")
         return encode(pairs)
 
     return encode_headers
@@ -175,7 +179,7 @@ def headers_value(value: Any) -> dict[str, str]:
     try:
         return _HEADERS.decode(expect(value, str, bytes))
     except (msgspec.ValidationError, msgspec.DecodeError):
-        raise Misfit("expected a JSON object of texts") from None
+        raise MisfitError("expected a JSON object of texts") from None
 
 
 def payload_text(inner: Convert) -> Convert:
@@ -186,7 +190,7 @@ def payload_text(inner: Convert) -> Convert:
             try:
                 value = value.decode()
             except UnicodeDecodeError:
-                raise Misfit("these bytes are no UTF-8 text; use a column for bytes") from None
+                raise MisfitError("these bytes are no UTF-8 text; use a column for bytes") from None
         return inner(value)
 
     return encode
@@ -209,7 +213,7 @@ def as_type(python: Any, first: Convert | None = None) -> Convert:
             return msgspec.convert(value, python, strict=False)
         except (msgspec.ValidationError, TypeError):
             name = getattr(python, "__name__", python)
-            raise Misfit(f"expected {name}, not {kind_of(value)}") from None
+            raise MisfitError(f"expected {name}, not {kind_of(value)}") from None
 
     return decode
 

@@ -19,7 +19,7 @@ def create_table(dialect: Dialect, spec: InboxSpec) -> list[str]:
 
 def claim_keys(spec: InboxSpec) -> Iterator[tuple[Role, Column]]:
     """The columns of the claim's index: the group, then the claim order."""
-    columns = dict((role, column) for role, column in spec.roles() if role is not Role.DATA)
+    columns = {role: column for role, column in spec.roles() if role is not Role.DATA}
     for role in (Role.GROUP, Role.PRIORITY, Role.RETRY_AFTER, Role.ID):
         if role in columns:
             yield role, columns[role]

@@ -11,7 +11,7 @@ from inboxkit.errors import DialectError
 
 from .convert import Converter
 from .info import ColumnInfo, TableInfo
-from .statement import Script, Statement
+from .statement import Script, Statement, Transaction
 
 if TYPE_CHECKING:
     from .lease import LeaseStatements
@@ -28,6 +28,12 @@ class Dialect(Protocol):
     @property
     def name(self) -> DialectName:
         """Which it is."""
+        ...
+
+    @property
+    def lone_write(self) -> Transaction:
+        """What one writing statement runs in: alone where that saves round trips, else under the
+        write lock, so that the clock is read when it is had."""
         ...
 
     def quote(self, name: str) -> str:

@@ -36,13 +36,23 @@ class Insert:
     def ids(self, answer: Answer) -> list[Any]:
         """The ids in the order of the rows; None for one that was ignored."""
         found = [row[0] for row in answer.rows]
-        if self.given is None:
-            ids = [*found, *[None] * (self.count - len(found))]
-        else:
-            # The first row of an id is the one that was written, where the caller gave it twice.
-            left = set(found)
-            ids = [left.discard(id) or id if id in left else None for id in self.given]
+        ids = _padded(found, self.count) if self.given is None else _told_by_id(self.given, found)
         return [None if id is None else self.id.decode(id) for id in ids]
+
+
+def _padded(found: list[Any], count: int) -> list[Any]:
+    """One row was sent, or none may be ignored: what is missing is the one that was."""
+    return [*found, *[None] * (count - len(found))]
+
+
+def _told_by_id(given: Sequence[Any], found: Sequence[Any]) -> list[Any]:
+    """The first row of an id is the one that was written, where the caller gave it twice."""
+    left = set(found)
+    ids: list[Any] = []
+    for id in given:
+        ids.append(id if id in left else None)
+        left.discard(id)
+    return ids
 
 
 def insert(
@@ -75,7 +85,7 @@ def insert(
             ids += one.ids((yield one.statement))
         return ids
 
-    return Script("insert", steps, "none" if len(inserts) == 1 else "write")
+    return Script("insert", steps, dialect.lone_write if len(inserts) == 1 else "write")
 
 
 def insert_statements(

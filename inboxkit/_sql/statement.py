@@ -59,7 +59,8 @@ Steps: TypeAlias = Generator[Statement, Answer, T]
 
 Transaction = Literal["none", "read", "write"]
 """none: each statement commits by itself (a script of one). read, write: one transaction around the
-script; write takes the write lock first where the database has only one (SQLite)."""
+script, READ COMMITTED on PostgreSQL whatever its default; write takes the write lock first where the
+database has only one (SQLite)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,5 +70,6 @@ class Script(Generic[T]):
     name: str
     """What it is for; in errors, recordings and schedules."""
     steps: Callable[[Reading], Steps[T]]
-    """Called once, with the clock's reading after the connection and the write lock are had."""
+    """Called once, with the clock's reading after the connection and the write lock are had. A
+    statement's error is thrown in where it was yielded; the steps may catch it and go on."""
     transaction: Transaction = "write"

@@ -10,7 +10,7 @@ from typing import Any
 from inboxkit._core.spec import Column, InboxSpec, Role
 from inboxkit.errors import DecodeError, EncodeError
 
-from .convert import Converter, Misfit
+from .convert import Converter, MisfitError
 from .dialect import Dialect
 from .info import ColumnInfo, TableInfo
 
@@ -46,7 +46,7 @@ class BoundColumn:
             return None
         try:
             return self.converter.encode(value)
-        except Misfit as error:
+        except MisfitError as error:
             raise EncodeError(
                 f"table {self.table!r}, column {self.name!r}: {error}",
                 table=self.table,
@@ -60,7 +60,7 @@ class BoundColumn:
             return value
         try:
             return decode(value)
-        except Misfit as error:
+        except MisfitError as error:
             return DecodeError(
                 f"table {self.table!r}, column {self.name!r}: {error}",
                 queue=self.table,

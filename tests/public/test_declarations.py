@@ -1,7 +1,6 @@
 """Every wrong description of a table is refused where it is written, by table, field and cure."""
 
 from __future__ import annotations
-
 import __future__ as future
 
 import sys

@@ -10,7 +10,7 @@ from inboxkit._core.spec import Column, InboxSpec, Role
 from inboxkit._sql.convert import Converter
 from inboxkit._sql.dialect import DialectName
 from inboxkit._sql.info import ColumnInfo, TableInfo
-from inboxkit._sql.statement import Script, Statement
+from inboxkit._sql.statement import Script, Statement, Transaction
 from inboxkit._sql.table import BoundColumn, Table
 
 from . import ddl, describe, names, values
@@ -26,6 +26,7 @@ class Sqlite:
     """SQL for SQLite."""
 
     name: DialectName = "sqlite"
+    lone_write: Transaction = "write"
 
     def quote(self, name: str) -> str:
         """Quote an identifier."""

@@ -15,7 +15,7 @@ import msgspec
 from inboxkit._core.spec import Column, Role
 from inboxkit._sql import convert
 from inboxkit._sql.column_types import python_type
-from inboxkit._sql.convert import Converter, Misfit
+from inboxkit._sql.convert import Converter, MisfitError
 from inboxkit._sql.info import ColumnInfo
 
 __all__ = ["LARGEST", "converter", "family", "instant"]
@@ -69,11 +69,11 @@ def _read_instant(value: Any) -> datetime:
     """Decode an instant. Other layouts than the canonical one sort wrong within a second or a day,
     so a row that has one is set aside rather than served early or late."""
     if not isinstance(value, str) or _CANONICAL.fullmatch(value) is None:
-        raise Misfit("expected time text such as '2026-01-02T03:04:05.678901+00:00'")
+        raise MisfitError("expected time text such as '2026-01-02T03:04:05.678901+00:00'")
     try:
         return datetime.fromisoformat(value).astimezone(UTC)
     except ValueError:
-        raise Misfit("expected time text, met a date that does not exist") from None
+        raise MisfitError("expected time text, met a date that does not exist") from None
 
 
 def _read_any_instant(value: Any) -> datetime:
@@ -82,7 +82,9 @@ def _read_any_instant(value: Any) -> datetime:
     try:
         found = datetime.fromisoformat(convert.expect(value, str))
     except ValueError as error:
-        raise error if isinstance(error, Misfit) else Misfit("expected ISO time text") from None
+        raise (
+            error if isinstance(error, MisfitError) else MisfitError("expected ISO time text")
+        ) from None
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
 
 
@@ -92,7 +94,7 @@ def _read_int(value: Any) -> int:
 
 def _read_bool(value: Any) -> bool:
     if value not in (0, 1):
-        raise Misfit("expected 0 or 1")
+        raise MisfitError("expected 0 or 1")
     return bool(value)
 
 
@@ -104,7 +106,7 @@ def _read_decimal(value: Any) -> Decimal:
     try:
         return Decimal(str(value))
     except ArithmeticError:
-        raise Misfit("expected a number") from None
+        raise MisfitError("expected a number") from None
 
 
 def _uuid_text(value: Any) -> str:
@@ -122,13 +124,13 @@ def _read_uuid_text(value: Any) -> UUID:
     except ValueError:
         found = None
     if found is None or str(found) != value:
-        raise Misfit("expected the text of a UUID, in lower case and with its hyphens")
+        raise MisfitError("expected the text of a UUID, in lower case and with its hyphens")
     return found
 
 
 def _read_uuid_blob(value: Any) -> UUID:
     if not isinstance(value, bytes) or len(value) != _UUID_BYTES:
-        raise Misfit("expected the 16 bytes of a UUID")
+        raise MisfitError("expected the 16 bytes of a UUID")
     return UUID(bytes=value)
 
 
@@ -148,7 +150,7 @@ def _read_payload_text(value: Any) -> str:
     try:
         return value.decode() if isinstance(value, bytes) else _read_text(value)
     except UnicodeDecodeError:
-        raise Misfit("expected UTF-8 text") from None
+        raise MisfitError("expected UTF-8 text") from None
 
 
 _BY_PYTHON: Final[dict[Any, Converter]] = {
@@ -195,39 +197,28 @@ def _payload_as_given(value: Any) -> Any:
 def _value(python: Any, kind: str) -> Converter:
     if python is UUID or (python is None and kind == "UUID"):
         return Converter(_uuid_blob, _read_uuid_blob) if kind == "BLOB" else _BY_PYTHON[UUID]
-    if python in _BY_PYTHON:
-        return _BY_PYTHON[python]
     if python is datetime or (python is None and kind == "TIME"):
         return Converter(instant, _read_any_instant)
-    if kind == "JSON":
+    if python in _BY_PYTHON:
+        return _BY_PYTHON[python]
+    if kind == "JSON" or getattr(python, "__origin__", python) in {dict, list}:
         read = convert.json_value if python is None else convert.as_type(python, convert.json_value)
         return Converter(convert.json_text(_TEXT), read)
-    if python is None:
-        return Converter(partial(_as_given, kind))
-    if python is dict or python is list or getattr(python, "__origin__", None) in {dict, list}:
-        return Converter(convert.json_text(_TEXT), convert.as_type(python, convert.json_value))
-    return Converter(partial(_as_given, kind), convert.as_type(python))
+    return Converter(partial(_as_given, kind), None if python is None else convert.as_type(python))
 
 
 def _as_given(kind: str, value: Any) -> Any:
     """Encode a value of a column whose type nothing says, by its own type."""
     value = convert.builtin(value)
-    match value:
-        case bool():
-            return int(value)
-        case int():
-            return _INTEGER(value)
-        case str():
-            return _TEXT(value)
-        case datetime():
-            return instant(value)
-        case UUID():
-            return _uuid_blob(value) if kind == "BLOB" else _uuid_text(value)
-        case bytes() | bytearray() | memoryview():
-            return bytes(value)
-        case float():
-            return value
-        case Decimal() | dt.date() | dt.time() | dt.timedelta():
-            return msgspec.to_builtins(value)
-        case _:
-            raise Misfit(f"no value for SQLite: {type(value).__name__}")
+    if value is None or isinstance(value, float):
+        return value
+    found = _BY_PYTHON.get(type(value))
+    if isinstance(value, UUID):
+        return _uuid_blob(value) if kind == "BLOB" else _uuid_text(value)
+    if isinstance(value, datetime):
+        return instant(value)
+    if isinstance(value, dt.date | dt.time | dt.timedelta):
+        return msgspec.to_builtins(value)
+    if found is None:
+        raise MisfitError(f"no value for SQLite: {type(value).__name__}")
+    return found.encode(value)

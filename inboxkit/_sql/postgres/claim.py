@@ -1,0 +1,157 @@
+"""The claim of the lease form on PostgreSQL: one statement, which waits for no row.
+
+    WITH due AS (SELECT … ORDER BY … LIMIT n FOR UPDATE SKIP LOCKED),
+         taken AS (UPDATE … WHERE id = ANY(ARRAY(SELECT id FROM due)))
+    SELECT … FROM due ORDER BY …
+
+It answers from `due`: rows as they stood before the count, in the database's own order (Python
+would sort text otherwise than a collation). `ANY(ARRAY(…))` always takes the id's index, where a
+join is one misjudged plan away from a hash over the whole table. The limit is a literal: with a
+parameter there, PostgreSQL guesses a tenth of the table and plans anew each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from inboxkit._core.spec import Role
+from inboxkit._sql.table import BoundColumn, Table
+
+__all__ = ["claim_text", "in_work_elsewhere"]
+
+
+def claim_text(table: Table, *, threshold: int, limit: int) -> str:
+    """The claim's statement. ``$1``: now, ``$2``: the expiry, ``$3``: the group.
+
+    Args:
+        table: The queue's.
+        threshold: Above this attempt the claim does not count.
+        limit: Most rows.
+    """
+    names = [column.sql for column in table.columns]
+    order = ", ".join(_keys(table, "due."))
+    taken = (
+        f"UPDATE {table.sql} AS q SET {_sets(table, threshold)} "
+        f"WHERE q.{table.id.sql} = ANY(ARRAY(SELECT due.{table.id.sql} FROM due))"
+    )
+    return (
+        f"WITH {_candidates(table, limit)}, taken AS ({taken}) "
+        f"SELECT {', '.join(f'due.{name}' for name in names)} FROM due ORDER BY {order}"
+    )
+
+
+def _candidates(table: Table, limit: int) -> str:
+    select = f"SELECT {', '.join(f'q.{column.sql}' for column in table.columns)}"
+    lock = "FOR UPDATE OF q SKIP LOCKED"
+    order = ", ".join(_keys(table, "q."))
+    lease = table.get(Role.LOCKED_UNTIL)
+    if table.spec.fifo:
+        where = " AND ".join(_fifo(table))
+        return f"due AS ({select} FROM {table.sql} AS q WHERE {where} {lock})"
+    base = "".join(f"{condition} AND " for condition in _waiting(table))
+    now = f"$1::{lease.info.cast}"
+    free, expired = f"q.{lease.sql} IS NULL", f"q.{lease.sql} <= {now}"
+    head = f"{select} FROM {table.sql} AS q WHERE {base}"
+    tail = f"ORDER BY {order} LIMIT {limit}"
+    if not _has_lease_index(table):
+        return f"due AS ({head}({free} OR {expired}) {tail} {lock})"
+    # Free rows and ended leases apart, each by its own index: one index in claim order would walk
+    # every row that is in work (measured with 200,000 of them ahead: 48 ms against 0.6).
+    order = ", ".join(_keys(table, "both."))
+    return (
+        f"free AS ({head}{free} {tail} {lock}), ended AS ({head}{expired} {tail} {lock}), "
+        f"due AS (SELECT * FROM (SELECT * FROM free UNION ALL SELECT * FROM ended) AS both "
+        f"ORDER BY {order} LIMIT {limit})"
+    )
+
+
+def _has_lease_index(table: Table) -> bool:
+    group = [table.get(Role.GROUP).name] if table.spec.group is not None else []
+    return table.info.has_index(*group, table.get(Role.LOCKED_UNTIL).name)
+
+
+def _keys(table: Table, prefix: str) -> Iterator[str]:
+    """The claim order. NULL comes first, as on every database; said only where a column may hold
+    one, since an ordinary index gives no NULLS FIRST, not even of a column without NULLs."""
+    for role in (Role.PRIORITY, Role.RETRY_AFTER, Role.ID):
+        column = table.find(role)
+        if column is not None:
+            nulls = " NULLS FIRST" if column.info.nullable and role is not Role.ID else ""
+            yield f"{prefix}{column.sql}{nulls}"
+
+
+def _sets(table: Table, threshold: int) -> str:
+    lease, attempt = table.get(Role.LOCKED_UNTIL), table.find(Role.ATTEMPT)
+    sets = f"{lease.sql} = $2::{lease.info.cast}"
+    if attempt is not None:
+        name = f"q.{attempt.sql}"
+        counted = f"COALESCE({name}, 1) + 1"
+        sets += f", {attempt.sql} = CASE WHEN {name} > {threshold} THEN {name} ELSE {counted} END"
+    return sets
+
+
+def _waiting(table: Table) -> Iterator[str]:
+    if table.spec.group is not None:
+        yield _in_group(table.get(Role.GROUP), "q")
+    yield from _unfinished(table, "q")
+    yield from _due(table)
+
+
+def _in_group(group: BoundColumn, alias: str) -> str:
+    return f"{alias}.{group.sql} = $3::{group.info.cast}"
+
+
+def _unfinished(table: Table, alias: str) -> Iterator[str]:
+    processed = table.find(Role.PROCESSED_AT)
+    if processed is not None:
+        yield f"{alias}.{processed.sql} IS NULL"
+    if table.id.info.nullable:
+        # No write could find it again by its id, and it would stand first for ever.
+        yield f"{alias}.{table.id.sql} IS NOT NULL"
+
+
+def _due(table: Table) -> Iterator[str]:
+    due = table.find(Role.RETRY_AFTER)
+    if due is not None:
+        before = f"q.{due.sql} <= $1::{due.info.cast}"
+        yield f"(q.{due.sql} IS NULL OR {before})" if due.info.nullable else before
+
+
+def _fifo(table: Table) -> Iterator[str]:
+    """The group's head or nothing: also where the head is not due, or any row of it is in work.
+
+    The inner select locks nothing, so a head that somebody has locked stays the head, and the claim
+    comes back empty instead of taking the row behind it.
+    """
+    group, lease = table.get(Role.GROUP), table.get(Role.LOCKED_UNTIL)
+    conditions = " AND ".join((_in_group(group, "h"), *_unfinished(table, "h")))
+    yield (
+        f"q.{table.id.sql} = (SELECT h.{table.id.sql} FROM {table.sql} AS h WHERE {conditions} "
+        f"ORDER BY {', '.join(_keys(table, 'h.'))} LIMIT 1)"
+    )
+    yield from _due(table)
+    now = f"$1::{lease.info.cast}"
+    yield f"(q.{lease.sql} IS NULL OR q.{lease.sql} <= {now})"
+    others = " AND ".join(
+        (_in_group(group, "w"), f"w.{lease.sql} > {now}", *_unfinished(table, "w"))
+    )
+    yield f"NOT EXISTS (SELECT FROM {table.sql} AS w WHERE {others})"
+
+
+def in_work_elsewhere(table: Table, now: str) -> str:
+    """That another row of row `q`'s group is under a lease in force.
+
+    Args:
+        table: A FIFO table.
+        now: The placeholder of the clock's reading.
+    """
+    group, lease = table.get(Role.GROUP).sql, table.get(Role.LOCKED_UNTIL)
+    conditions = " AND ".join(
+        (
+            f"w.{group} = q.{group}",
+            f"w.{table.id.sql} <> q.{table.id.sql}",
+            f"w.{lease.sql} > {now}::{lease.info.cast}",
+            *_unfinished(table, "w"),
+        )
+    )
+    return f"EXISTS (SELECT FROM {table.sql} AS w WHERE {conditions})"
