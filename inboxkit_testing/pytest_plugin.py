@@ -30,9 +30,8 @@ from inboxkit_testing._plugin.options import Options, add_options, read_options
 from inboxkit_testing._plugin.plan import CLOCKS, OPENED, Plan
 
 if TYPE_CHECKING:
-    from inboxkit.database import Database
-
     from inboxkit.clock import Clock
+    from inboxkit.database import Database
     from inboxkit_testing import VirtualClock
 
 __all__: list[str] = []
@@ -140,9 +139,8 @@ def _inbox_databases(request: pytest.FixtureRequest, inbox_db: str) -> Databases
 async def _opened_database(
     request: pytest.FixtureRequest, inbox_db: str, _inbox_databases: Databases
 ) -> AsyncIterator[Database]:
-    from inboxkit.database import Database  # noqa: PLC0415 - only when a test runs
-
     from inboxkit.clock import SystemClock  # noqa: PLC0415 - only when a test runs
+    from inboxkit.database import Database  # noqa: PLC0415 - only when a test runs
 
     plan = request.node.stash[_plan]
     with _inbox_databases.fresh(inbox_db) as url:
@@ -158,9 +156,8 @@ def _unopened_database(
     Its clock is the clock fixture that the test names. The test runs once for each kind of database
     that ``--inbox-db=sqlite,postgres`` lists, on each backend.
     """
-    from inboxkit.database import Database  # noqa: PLC0415 - only when a test runs
-
     from inboxkit.clock import SystemClock  # noqa: PLC0415 - only when a test runs
+    from inboxkit.database import Database  # noqa: PLC0415 - only when a test runs
 
     named = [name for name in CLOCKS if name in request.fixturenames]
     clock: Clock = request.getfixturevalue(named[0]) if named else SystemClock()
