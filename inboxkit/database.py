@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from random import Random
 from types import TracebackType
 from typing import Any, TypeVar
 
-from inboxkit._db.connection import Connection, Transaction
+from inboxkit._db.connection import Connection, Transaction, connection_on, transaction_on
 from inboxkit._db.drivers import make_driver
 from inboxkit._db.pool import Pool
 from inboxkit._db.record import Record
 from inboxkit._db.url import DatabaseUrl, parse_url
 from inboxkit._sql.statement import Script
-from inboxkit.abc import Clock, DialectName, Driver
+from inboxkit.abc import Clock, DialectName, Driver, DriverConnection
 from inboxkit.clock import SystemClock
 from inboxkit.errors import ClosedError, DeclarationError
 
@@ -170,8 +169,7 @@ class Database:
     ) -> None:
         await self.aclose()
 
-    @asynccontextmanager
-    async def connection(self) -> AsyncIterator[Connection]:
+    def connection(self) -> AbstractAsyncContextManager[Connection]:
         """Lend a connection for a block; outside a transaction each statement commits by itself.
 
         Raises:
@@ -179,15 +177,9 @@ class Database:
             DatabaseError: This same task holds all connections of the pool already.
             ClosedError: The database is not open.
         """
-        async with self._opened.connection() as driver_connection:
-            connection = Connection(self, driver_connection)
-            try:
-                yield connection
-            finally:
-                connection._end()
+        return connection_on(self, self._lent())
 
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Transaction]:
+    def transaction(self) -> AbstractAsyncContextManager[Transaction]:
         """Run a block in a transaction: committed at its end, rolled back when it raises.
 
         SQLite takes its write lock at the beginning; such transactions of one `Database` queue.
@@ -201,16 +193,7 @@ class Database:
         Cancellation:
             Rolls back. A COMMIT or ROLLBACK that has begun is finished first, within a bound.
         """
-        transaction: Transaction | None = None
-        try:
-            async with (
-                self._opened.connection() as driver_connection,
-                Connection(self, driver_connection).transaction_() as transaction,
-            ):
-                yield transaction
-        finally:
-            if transaction is not None:
-                await transaction._run_after_commit()
+        return transaction_on(self.connection())
 
     async def execute(self, sql: str, /, *parameters: Any) -> int:
         """Run one statement on a connection of its own, and commit it.
@@ -238,14 +221,13 @@ class Database:
 
     async def run(self, script: Script[T]) -> T:
         """Run a script of statements on a connection of its own."""
-        async with self._opened.connection() as connection:
+        async with self._lent() as connection:
             return await connection.run(script)
 
-    @property
-    def _opened(self) -> Pool:
+    def _lent(self) -> AbstractAsyncContextManager[DriverConnection]:
         if self._pool is None:
             raise self._not_open()
-        return self._pool
+        return self._pool.connection()
 
     def _not_open(self) -> ClosedError:
         return ClosedError(

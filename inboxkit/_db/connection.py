@@ -5,7 +5,12 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import anyio
@@ -19,7 +24,7 @@ from inboxkit.errors import ClosedError, DatabaseError
 if TYPE_CHECKING:
     from inboxkit.database import Database
 
-__all__ = ["AfterCommit", "Connection", "Transaction"]
+__all__ = ["AfterCommit", "Connection", "Transaction", "connection_on", "transaction_on"]
 
 T = TypeVar("T")
 
@@ -102,41 +107,9 @@ class Connection:
                 )
             return await self._driver.run(script)
 
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Transaction]:
+    def transaction(self) -> AbstractAsyncContextManager[Transaction]:
         """Run a block in a transaction, like `Database.transaction`, on this connection."""
-        transaction: Transaction | None = None
-        try:
-            async with self.transaction_() as transaction:
-                yield transaction
-        finally:
-            if transaction is not None:
-                await transaction._run_after_commit()
-
-    @asynccontextmanager
-    async def transaction_(self) -> AsyncIterator[Transaction]:
-        """The same, without what runs after the commit."""
-        with self._used("begin"):
-            await self._driver.begin()
-        transaction = Transaction(self._database, self._driver, self._use)
-        try:
-            yield transaction
-        except BaseException:
-            transaction._end()
-            await self._driver.rollback()
-            raise
-        transaction._end()
-        try:
-            await self._driver.commit()
-        except anyio.get_cancelled_exc_class():
-            # Natively cancelled while it was finished: it was, if no transaction is open any more.
-            transaction._is_committed = not (self._driver.is_closed or self._driver.in_transaction)
-            raise
-        except BaseException:
-            if self._driver.in_transaction:
-                await self._driver.rollback()
-            raise
-        transaction._is_committed = True
+        return transaction_on(nullcontext(self))
 
     async def _send(
         self, name: str, sql: str, parameters: tuple[Any, ...], *, returns_rows: bool = True
@@ -154,9 +127,6 @@ class Connection:
             )
         with self._use.by(name):
             yield
-
-    def _end(self) -> None:
-        self._is_over = True
 
 
 class Transaction(Connection):
@@ -190,29 +160,26 @@ class Transaction(Connection):
         nested = Transaction(self._database, self._driver, self._use, self._depth + 1)
         try:
             yield nested
-            nested._end()
+            nested._is_over = True
             await self._send("release", f"RELEASE SAVEPOINT {savepoint}", (), returns_rows=False)
         except BaseException:
-            nested._end()
+            nested._is_over = True
             await self._go_back_to(savepoint)
             raise
         self._after_commit += nested._after_commit
 
     async def _go_back_to(self, savepoint: str) -> None:
-        """Undo what was done since; where that fails, the connection must not go on."""
-        try:
-            with anyio.move_on_after(_ROLLBACK_BOUND, shield=True) as scope:
-                for text in (
-                    f"ROLLBACK TO SAVEPOINT {savepoint}",
-                    f"RELEASE SAVEPOINT {savepoint}",
-                ):
-                    await self._driver.execute(Statement("rollback", text, (), returns_rows=False))
-        except DatabaseError:
-            # The whole transaction is gone already, or the connection is; the error on its way out
-            # says why, and the outer block can no longer commit.
-            _log.debug("could not go back to savepoint %s", savepoint, exc_info=True)
-            if not self._driver.is_closed:
-                return
+        """Undo what was done since; where that fails, the outer block cannot commit either."""
+        with anyio.move_on_after(_ROLLBACK_BOUND, shield=True) as scope:
+            try:
+                for text in ("ROLLBACK TO SAVEPOINT", "RELEASE SAVEPOINT"):
+                    await self._driver.execute(
+                        Statement("rollback", f"{text} {savepoint}", (), returns_rows=False)
+                    )
+            except DatabaseError:
+                # The whole transaction is gone, or the connection is; the error that is on its way
+                # out says why.
+                _log.debug("could not go back to savepoint %s", savepoint, exc_info=True)
         if scope.cancelled_caught:
             self._driver.terminate()
 
@@ -232,6 +199,62 @@ class Transaction(Connection):
                 _log.exception("a function given to after_commit raised; the commit stands")
         if cancellation is not None:
             raise cancellation
+
+
+@asynccontextmanager
+async def connection_on(
+    database: Database, lending: AbstractAsyncContextManager[DriverConnection]
+) -> AsyncIterator[Connection]:
+    """A connection for a block, over what is lent for as long."""
+    async with lending as driver_connection:
+        connection = Connection(database, driver_connection)
+        try:
+            yield connection
+        finally:
+            connection._is_over = True
+
+
+@asynccontextmanager
+async def transaction_on(
+    lending: AbstractAsyncContextManager[Connection],
+) -> AsyncIterator[Transaction]:
+    """A transaction for a block; what runs after its commit runs when the connection is back."""
+    transaction: Transaction | None = None
+    try:
+        async with lending as connection, _begun(connection) as transaction:
+            yield transaction
+    finally:
+        if transaction is not None:
+            await transaction._run_after_commit()
+
+
+@asynccontextmanager
+async def _begun(connection: Connection) -> AsyncIterator[Transaction]:
+    driver = connection._driver
+    with connection._used("begin"):
+        if driver.in_transaction:
+            raise DatabaseError(
+                "begin: a transaction is open on this connection already; tx.transaction() nests one"
+            )
+        await driver.begin()
+    transaction = Transaction(connection._database, driver, connection._use)
+    try:
+        yield transaction
+    except BaseException:
+        transaction._is_over = True
+        await driver.rollback()
+        raise
+    transaction._is_over = True
+    try:
+        await driver.commit()
+    except anyio.get_cancelled_exc_class():
+        # Natively cancelled while it was finished: it was, if no transaction is open any more.
+        transaction._is_committed = not (driver.is_closed or driver.in_transaction)
+        raise
+    except BaseException:
+        await driver.rollback()
+        raise
+    transaction._is_committed = True
 
 
 class _Use:
