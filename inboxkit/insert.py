@@ -62,12 +62,9 @@ async def insert_rows(
             ids += await _insert_on_own(connection, spec, run, on_conflict)
         else:
             dialect = get_dialect(dialect_of_foreign(connection))
-            ids.extend(
-                await run_on_foreign(
-                    connection,
-                    insert(dialect, spec, None, run, on_conflict=on_conflict, now=None),
-                )
-            )
+            script = insert(dialect, spec, None, run, on_conflict=on_conflict, now=None)
+            written: list[Any] = await run_on_foreign(connection, script)
+            ids += written
     return ids
 
 
