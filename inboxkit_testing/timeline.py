@@ -5,13 +5,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from inboxkit import events
 
-__all__ = ["Timeline", "describe", "recorded"]
+__all__ = ["Note", "Timeline", "describe", "recorded"]
 
 _logger = logging.getLogger("inboxkit")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note(events.Event):
+    """What the test itself did, such as a crash."""
+
+    text: str
 
 
 class Timeline:
@@ -147,6 +155,8 @@ def describe(event: events.Event) -> str:  # noqa: PLR0911, PLR0912 - one arm an
             return "released" + (", attempt given back" if given_back else "")
         case events.OutcomeUnknown():
             return "settlement's answer lost"
+        case Note(text=text):
+            return text
         case events.Started():
             return "service started"
         case events.Stopped():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from _main import main
 
@@ -124,8 +124,8 @@ async def create_schema(db: Database) -> None:
         await db.execute(statement)
 
 
-def service(database: Database | str) -> Service:
-    app = Service("accounts", Broker(database))
+def service(database: Database | str, poll_interval: timedelta = timedelta(seconds=1)) -> Service:
+    app = Service("accounts", Broker(database, poll_interval=poll_interval))
     app.on_startup(create_schema)
     app.include(sync, max_attempts=3, dead_letter="crm.parked")
     app.include(post, workers_by_key=4)

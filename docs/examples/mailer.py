@@ -121,8 +121,8 @@ async def create_schema(db: Database) -> None:
         await db.execute(statement)
 
 
-def service(database: Database | str) -> Service:
-    app = Service("mailer", Broker(database))
+def service(database: Database | str, poll_interval: timedelta = timedelta(seconds=1)) -> Service:
+    app = Service("mailer", Broker(database, poll_interval=poll_interval))
     app.on_startup(create_schema)
     app.include(send, max_attempts=5, dead_letter="emails.dead")
     app.include(review)

@@ -80,8 +80,8 @@ async def create_schema(db: Database) -> None:
     await db.execute(SCHEMA[db.dialect])
 
 
-def service(database: Database | str) -> Service:
-    app = Service("reports", Broker(database))  # nothing connects here
+def service(database: Database | str, poll_interval: timedelta = timedelta(seconds=1)) -> Service:
+    app = Service("reports", Broker(database, poll_interval=poll_interval))  # nothing connects here
     app.on_startup(create_schema)
     app.include(render)  # and routes publishing to REPORTS
     return app

@@ -151,8 +151,8 @@ async def create_schema(db: Database) -> None:
         await db.execute(statement)
 
 
-def service(database: Database | str) -> Service:
-    app = Service("shop", Broker(database))
+def service(database: Database | str, poll_interval: timedelta = timedelta(seconds=1)) -> Service:
+    app = Service("shop", Broker(database, poll_interval=poll_interval))
     app.on_startup(create_schema)
     app.include(checkout)
     app.include(send, workers=4)

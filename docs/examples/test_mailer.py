@@ -198,7 +198,9 @@ async def test_delayed_rows_survive_a_restart(
     asked = answers(Busy, Delivered)
     async with TestApp(service(inbox_database)) as first:
         await first.publish(EMAILS, MAIL)
-        await first.publish(EMAILS, Mail("bob@example.com", "later"), retry_after=in_a_minute(first))
+        await first.publish(
+            EMAILS, Mail("bob@example.com", "later"), retry_after=in_a_minute(first)
+        )
     async with TestApp(service(inbox_database)) as second:
         # The new process does not know the due times: its poll finds them, within a second.
         await second.advance(2 * SECOND)

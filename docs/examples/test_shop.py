@@ -33,20 +33,16 @@ DAY = timedelta(days=1)
 SECOND = timedelta(seconds=1)
 
 
-def slow_service(database: Database) -> Service:
-    """The same, looking at its tables each ten minutes: for tests that pass days."""
-    app = Service("shop", Broker(database, poll_interval=timedelta(minutes=10)))
-    app.on_startup(shop.create_schema)
-    app.include(checkout)
-    app.include(send, workers=4)
-    return app
+# Tests that pass days look at their tables each ten minutes: due times that this process knows are
+# met to the second all the same.
+TEN_MINUTES = timedelta(minutes=10)
 
 
 async def test_an_order_is_confirmed_at_once_and_its_reminder_waits(
     inbox_database: Database, virtual_clock: VirtualClock
 ) -> None:
     start = virtual_clock.now()
-    async with TestApp(slow_service(inbox_database)) as app:
+    async with TestApp(service(inbox_database, TEN_MINUTES)) as app:
         await app.publish(CHECKOUTS, ORDER)
         await app.advance(2 * SECOND)
         orders = await inbox_database.fetch("SELECT id, email FROM orders")
@@ -163,7 +159,7 @@ async def test_a_later_mail_is_sent_when_it_is_due_whatever_the_poll(
     inbox_database: Database, virtual_clock: VirtualClock
 ) -> None:
     start = virtual_clock.now()
-    async with TestApp(slow_service(inbox_database)) as app:
+    async with TestApp(service(inbox_database, TEN_MINUTES)) as app:
         mail = Email("a@example.com", "later")
         await app.publish(EMAILS, mail, retry_after=start + timedelta(minutes=3))
         await app.advance(timedelta(minutes=4))

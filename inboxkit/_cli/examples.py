@@ -19,6 +19,11 @@ class Examples(NamedTuple):
     shop: ModuleType
     mailer: ModuleType
 
+    @property
+    def main(self) -> ModuleType:
+        """What runs them from a command line."""
+        return sys.modules["_main"]
+
 
 def load_examples() -> Examples:
     """Import the examples.
