@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio.lowlevel
 from typing_extensions import TypeVarTuple, Unpack
 
+from ._asyncio_host import AsyncioHost
 from ._timekeeper import Timekeeper
 
 if TYPE_CHECKING:
@@ -70,6 +71,9 @@ class AsyncioBackend:
             await future
         finally:
             timer.cancel()
+
+    def host(self) -> AsyncioHost:
+        return AsyncioHost(self)
 
 
 def _wake(future: asyncio.Future[None]) -> None:
