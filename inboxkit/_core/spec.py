@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Final, Literal, Protocol
 
 from inboxkit.errors import DeclarationError
@@ -138,7 +137,7 @@ class InboxSpec:
     columns: tuple[Column, ...] = field(default=(), kw_only=True)
     advisory_lock: str | None = field(default=None, kw_only=True)
     codec: PayloadCodec | None = field(default=None, kw_only=True)
-    fields: Mapping[str, str] = field(default=MappingProxyType({}), kw_only=True)
+    fields: Mapping[str, str] = field(default_factory=dict, kw_only=True, hash=False)
 
     def __post_init__(self) -> None:
         _check(self)

@@ -1,0 +1,213 @@
+"""PostgreSQL through asyncpg, on asyncio: ``postgresql+asyncpg://``."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from datetime import datetime
+from typing import Any
+
+import anyio
+import asyncpg
+
+from inboxkit._db.instants import from_microseconds, to_microseconds
+from inboxkit._db.placeholders import parse
+from inboxkit._db.postgres import PostgresConnection, rows_written
+from inboxkit._db.postgres_errors import NoAnswerError, is_lost, judged, lost
+from inboxkit._db.shield import LAST_WORD, outlast
+from inboxkit._sql.statement import Answer, Statement
+from inboxkit.abc import Clock, DialectName
+from inboxkit.errors import ConnectError, DatabaseError
+
+__all__ = ["AsyncpgConnection", "AsyncpgDriver"]
+
+_CONNECTING = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    OSError,  # with TimeoutError
+    ValueError,
+)
+
+_ARGUMENT = re.compile(
+    r"invalid input for query argument (\$\d+).*?(\(expected .+? got .+?\))?\Z", re.S
+)
+
+
+class AsyncpgConnection(PostgresConnection):
+    """One session of asyncpg. Its own transactions and pool are not used: under level cancellation
+    they leave sessions inside transactions."""
+
+    def __init__(self, connection: Any, *, clock: Clock, timeout: float) -> None:
+        super().__init__(clock, timeout)
+        self._connection = connection
+
+    @property
+    def is_closed(self) -> bool:
+        return bool(self._connection.is_closed())
+
+    @property
+    def in_transaction(self) -> bool:
+        return not self.is_closed and bool(self._connection.is_in_transaction())
+
+    async def close(self) -> None:
+        if self.is_closed:
+            return
+        with self._clock.external("close"):
+            try:
+                with anyio.move_on_after(LAST_WORD, shield=True):
+                    await self._connection.close()
+            finally:
+                self.terminate()
+
+    def terminate(self) -> None:
+        if not self.is_closed:
+            self._connection.terminate()
+
+    async def _send(self, statement: Statement) -> Answer:
+        try:
+            with anyio.move_on_after(self._guard):
+                return await self._ask(statement)
+        except anyio.get_cancelled_exc_class():
+            await self._settle_down()
+            raise
+        self.terminate()
+        raise NoAnswerError(f"no answer within {self._guard:g} s")
+
+    async def _ask(self, statement: Statement) -> Answer:
+        if not statement.returns_rows:
+            tag = await self._connection.execute(statement.text, *statement.parameters)
+            return Answer(rowcount=rows_written(tag))
+        rows = await self._connection.fetch(statement.text, *statement.parameters)
+        columns = tuple(rows[0].keys()) if rows else ()
+        written = len(rows) if parse(statement.text, "postgres").writes else -1
+        return Answer(columns, [tuple(row) for row in rows], written)
+
+    async def _settle_down(self) -> None:
+        """After a cancellation: be certain of the session, or drop it.
+
+        asyncpg has asked the server to cancel; the next statement waits until that has come to its
+        end. Any answer to it, also "the transaction is aborted", makes the session certain.
+        """
+        certain = False
+        try:
+            with anyio.move_on_after(LAST_WORD, shield=True):
+                await self._connection.execute("SELECT 1")
+                certain = True
+        except asyncpg.PostgresError as error:
+            certain = not is_lost(error.sqlstate)
+        except (asyncpg.InterfaceError, OSError):
+            certain = False
+        finally:
+            if not certain:
+                self.terminate()
+
+    async def _finish(self, text: str, *, seconds: float) -> str:
+        # asyncpg asks the server to cancel as soon as its coroutine is cancelled, natively too: so
+        # this one runs in a task of its own, which ends before this function does.
+        task = asyncio.get_running_loop().create_task(self._connection.execute(text))
+        interruption = await outlast(lambda: asyncio.wait([task]), task.done, seconds=seconds)
+        if not task.done():
+            self.terminate()  # its coroutine then ends with an error
+            await outlast(lambda: asyncio.wait([task]), task.done, seconds=LAST_WORD)
+            error: BaseException | None = NoAnswerError(f"no answer within {seconds:g} s")
+        else:
+            error = task.exception()
+        if interruption is not None:
+            raise interruption
+        if error is not None:
+            raise error
+        tag: str = task.result()
+        return tag
+
+    def _translated(self, error: Exception, name: str, *, may_commit: bool) -> DatabaseError | None:
+        sqlstate: str | None = getattr(error, "sqlstate", None)
+        if is_lost(sqlstate) or isinstance(error, OSError | NoAnswerError):
+            self.terminate()
+            return lost(name, str(error.args[0]), may_have_happened=may_commit)
+        if isinstance(error, asyncpg.PostgresError):
+            constraint = getattr(error, "constraint_name", None) or getattr(
+                error, "column_name", None
+            )
+            return judged(name, sqlstate, str(error.args[0]), constraint)
+        if isinstance(error, asyncpg.InterfaceError):
+            return judged(name, None, _without_values(str(error)), None)
+        if isinstance(error, UnicodeError):
+            return judged(name, None, "the text cannot be encoded; nothing was sent", None)
+        if isinstance(error, asyncpg.InternalClientError):  # out of step with the server
+            self.terminate()
+            return lost(name, str(error), may_have_happened=may_commit)
+        return None
+
+
+class AsyncpgDriver:
+    """A `Driver` of PostgreSQL on asyncio.
+
+    Args:
+        url: The server's URL.
+        clock: Where time comes from.
+        timeout: The server's statement timeout, in seconds.
+    """
+
+    name = "asyncpg"
+    dialect: DialectName = "postgres"
+    max_connections: int | None = None
+
+    def __init__(self, url: str, *, clock: Clock, timeout: float) -> None:
+        self._url = url
+        self._clock = clock
+        self._timeout = timeout
+
+    async def connect(self) -> AsyncpgConnection:
+        with self._clock.external("connect"):
+            try:
+                connection = await asyncpg.connect(self._url, timeout=self._timeout)
+                try:
+                    await _prepare(connection, self._timeout)
+                except BaseException:
+                    connection.terminate()
+                    raise
+            except _CONNECTING as error:
+                raise ConnectError(f"cannot connect to PostgreSQL: {error}") from error
+        return AsyncpgConnection(connection, clock=self._clock, timeout=self._timeout)
+
+    async def aclose(self) -> None:
+        """Nothing is kept."""
+
+
+async def _prepare(connection: Any, timeout: float) -> None:
+    for name in ("json", "jsonb"):
+        await connection.set_type_codec(
+            name, schema="pg_catalog", encoder=_text, decoder=_text, format="text"
+        )
+    # asyncpg reads infinity as a naive datetime, and fails on years beyond 9999.
+    await connection.set_type_codec(
+        "timestamptz", schema="pg_catalog", encoder=_encode, decoder=_decode, format="tuple"
+    )
+    # Not among the start-up settings: poolers refuse those that they do not know.
+    await connection.execute(f"SET statement_timeout = {round(timeout * 1000)}")
+
+
+def _text(value: str) -> str:
+    return value
+
+
+def _encode(value: Any) -> tuple[int]:
+    if not isinstance(value, datetime) or value.utcoffset() is None:
+        raise TypeError("expected an aware datetime")
+    return (to_microseconds(value),)
+
+
+def _decode(value: tuple[int]) -> datetime:
+    return from_microseconds(value[0])
+
+
+def _without_values(text: str) -> str:
+    """asyncpg's own message about an argument shows its value; this keeps the types alone."""
+    return _ARGUMENT.sub(
+        lambda match: (
+            f"the argument {match[1]} has the wrong type {match[2] or ''}".rstrip()
+            + "; asyncpg converts nothing: give what the statement needs, or cast"
+        ),
+        text,
+    )

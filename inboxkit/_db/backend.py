@@ -1,0 +1,61 @@
+"""Which event loop runs here, and how a thread wakes it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Literal, TypeAlias
+
+__all__ = ["BackendName", "running_backend", "waker"]
+
+BackendName = Literal["asyncio", "trio"]
+
+Waker: TypeAlias = Callable[[Callable[[], object]], None]
+
+
+def running_backend() -> BackendName:
+    """The library of the running task.
+
+    Raises:
+        RuntimeError: No event loop runs in this thread.
+    """
+    if "trio" in sys.modules:  # without it trio cannot be running, and need not be installed
+        import trio  # noqa: PLC0415
+
+        if trio.lowlevel.in_trio_task():
+            return "trio"
+    asyncio.get_running_loop()
+    return "asyncio"
+
+
+def waker() -> Waker:
+    """A function that runs another one soon in this event loop, and may be called from any thread.
+
+    What it is given is dropped where the loop has ended: nobody waits for it then.
+    """
+    if running_backend() == "trio":
+        return _trio_waker()
+    loop = asyncio.get_running_loop()
+
+    def wake(function: Callable[[], object]) -> None:
+        try:
+            loop.call_soon_threadsafe(function)
+        except RuntimeError:
+            if not loop.is_closed():
+                raise
+
+    return wake
+
+
+def _trio_waker() -> Waker:
+    import trio  # noqa: PLC0415
+
+    token = trio.lowlevel.current_trio_token()
+
+    def wake(function: Callable[[], object]) -> None:
+        with suppress(trio.RunFinishedError):
+            token.run_sync_soon(function)
+
+    return wake

@@ -1,0 +1,132 @@
+"""Reads a statement's text: its ``$1`` placeholders, its first keyword, and whether it writes.
+
+Pure text. Literals, quoted identifiers, comments and (on PostgreSQL) dollar-quoted strings are
+passed over, by the rules of each dialect.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from inboxkit.abc import DialectName
+from inboxkit.errors import DatabaseError
+
+__all__ = ["Parsed", "check_arguments", "parse"]
+
+# An unterminated literal reaches to the end: the database then says what is wrong with it.
+_COMMON: Final = r"""
+    (?P<comment>   --[^\n]* )
+  | (?P<block>     /\* )
+  | (?P<quoted>    '(?:[^']|'')*(?:'|\Z) | "(?:[^"]|"")*(?:"|\Z) {quoted} )
+  | {dialect}
+    (?P<word>      [^\W\d][\w$]* )
+  | \$(?P<number>  \d+ )
+"""
+_PATTERNS: Final[dict[DialectName, re.Pattern[str]]] = {
+    "sqlite": re.compile(
+        _COMMON.format(quoted=r"| `(?:[^`]|``)*(?:`|\Z) | \[[^\]]*(?:\]|\Z)", dialect=""),
+        re.VERBOSE | re.DOTALL,
+    ),
+    "postgres": re.compile(
+        _COMMON.format(
+            quoted="",
+            dialect=r"""
+                (?P<escaped> [eE]'(?:[^'\\]|''|\\.)*(?:'|\Z) )
+              | (?P<dollar>  (?P<tag>\$(?:[^\W\d]\w*)?\$).*?(?:(?P=tag)|\Z) )
+              |""",
+        ),
+        re.VERBOSE | re.DOTALL,
+    ),
+}
+_DELIMITER: Final = re.compile(r"/\*|\*/")
+
+_READING: Final = frozenset({"SELECT", "VALUES", "TABLE", "SHOW", "EXPLAIN", "PRAGMA"})
+_CONTROL: Final = frozenset(
+    {"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SAVEPOINT", "RELEASE", "SET"}
+    | {"ATTACH", "DETACH"}
+)
+_WRITING: Final = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE", "MERGE"})
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A statement's text, read once."""
+
+    text: str
+    """What the driver takes: ``?1`` in place of ``$1`` on SQLite, unchanged on PostgreSQL."""
+    count: int
+    """The highest placeholder's number; 0 where there is none."""
+    keyword: str
+    """The first word, in upper case; empty where there is none."""
+    writes: bool
+    """Whether it may change rows or tables, as far as its words tell (a SELECT that calls a
+    function which writes is not noticed)."""
+
+
+@lru_cache(maxsize=1024)
+def parse(text: str, dialect: DialectName) -> Parsed:
+    """Read one statement's text."""
+    pattern = _PATTERNS[dialect]
+    pieces: list[str] = []
+    words: list[str] = []
+    count = position = copied = 0
+    while (token := pattern.search(text, position)) is not None:
+        position = token.end()
+        match token.lastgroup:
+            case "block":
+                position = _end_of_comment(text, position, nested=dialect == "postgres")
+            case "word":
+                words.append(token[0].upper())
+            case "number":
+                count = max(count, int(token["number"]))
+                if dialect == "sqlite":
+                    pieces += text[copied : token.start()], "?", token["number"]
+                    copied = position
+            case _:
+                pass
+    keyword = words[0] if words else ""
+    return Parsed(
+        "".join((*pieces, text[copied:])) if pieces else text,
+        count,
+        keyword,
+        _writes(keyword, words),
+    )
+
+
+def check_arguments(parsed: Parsed, parameters: Sequence[Any], *, statement: str) -> None:
+    """Refuse a wrong number of arguments before anything is sent, on both databases alike.
+
+    Raises:
+        DatabaseError: The statement has other placeholders; nothing was sent.
+    """
+    if len(parameters) != parsed.count:
+        placeholders = {0: "no placeholder", 1: "one placeholder ($1)"}.get(
+            parsed.count, f"{parsed.count} placeholders ($1 to ${parsed.count})"
+        )
+        raise DatabaseError(
+            f"{statement}: the statement has {placeholders}, and {len(parameters)} arguments were "
+            "given; nothing was sent",
+            statement=statement,
+        )
+
+
+def _end_of_comment(text: str, position: int, *, nested: bool) -> int:
+    """The end of a block comment whose opening ends at `position`; PostgreSQL nests them."""
+    depth = 1
+    while depth and (delimiter := _DELIMITER.search(text, position)) is not None:
+        position = delimiter.end()
+        if delimiter[0] == "*/":
+            depth -= 1
+        elif nested:
+            depth += 1
+    return len(text) if depth else position
+
+
+def _writes(keyword: str, words: list[str]) -> bool:
+    if keyword == "WITH" or (keyword == "EXPLAIN" and "ANALYZE" in words[:4]):
+        return not _WRITING.isdisjoint(words)
+    return keyword != "" and keyword not in _READING and keyword not in _CONTROL

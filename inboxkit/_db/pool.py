@@ -1,0 +1,167 @@
+"""One small pool for every driver: fair, lazily grown, and nothing leaks under cancellation."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+
+from inboxkit._db.turnstile import Turnstile
+from inboxkit.abc import Driver, DriverConnection
+from inboxkit.errors import (
+    ClosedError,
+    ConnectError,
+    DatabaseBusyError,
+    DatabaseError,
+    PoolTimeoutError,
+)
+
+__all__ = ["Pool"]
+
+_PATIENCE = 30.0
+"""Seconds that a task waits for a connection."""
+_GRACE = 5.0
+"""Seconds that a closing pool waits for connections in use; then it drops them."""
+
+
+class Pool:
+    """Connections of one driver.
+
+    The one used last is handed out first, so that the others may fall asleep; who waits longest is
+    served first.
+
+    Args:
+        driver: Opens the connections.
+        size: Most connections at once; a driver that knows a smaller number has its way.
+    """
+
+    def __init__(self, driver: Driver, *, size: int) -> None:
+        self._driver = driver
+        self._size = min(size, driver.max_connections or size)
+        self._places = Turnstile(self._size)
+        self._idle: list[DriverConnection] = []
+        self._holders: dict[int, tuple[DriverConnection, int]] = {}
+        """By the connection's identity: the connection, and the task that took it."""
+        self._is_closed = False
+        self._all_back: anyio.Event | None = None
+
+    @property
+    def size(self) -> int:
+        """Most connections at once."""
+        return self._size
+
+    @property
+    def in_use(self) -> int:
+        """How many connections are handed out, or being opened to be."""
+        return self._places.inside
+
+    async def open(self) -> None:
+        """Open the first connection, so that a wrong address is known at once.
+
+        Raises:
+            ConnectError: The database could not be reached.
+        """
+        self._idle.append(await self._driver.connect())
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[DriverConnection]:
+        """Lend a connection for a block."""
+        connection = await self.acquire()
+        try:
+            yield connection
+        finally:
+            await self.release(connection)
+
+    async def acquire(self) -> DriverConnection:
+        """Take a connection, which must be given to `release` again.
+
+        Raises:
+            PoolTimeoutError: None became free within 30 seconds.
+            DatabaseBusyError: A new one was needed, and the database could not be reached.
+            DatabaseError: This task itself holds all of them.
+            ClosedError: The pool was closed.
+
+        Cancellation:
+            Leaks nothing.
+        """
+        task = anyio.get_current_task().id
+        self._check_open()
+        if not self._places.enter_nowait():
+            self._check_not_waiting_for_itself(task)
+            if not await self._places.enter(timeout=_PATIENCE):
+                raise PoolTimeoutError(
+                    f"no connection became free within {_PATIENCE:g} s: all {self._size} of the "
+                    "pool are in use; raise Database(pool_size=…), or hold them for shorter"
+                )
+        try:
+            connection = await self._take()
+        except BaseException:
+            self._places.leave()
+            raise
+        self._holders[id(connection)] = connection, task
+        return connection
+
+    async def release(self, connection: DriverConnection) -> None:
+        """Take a connection back; one inside a transaction is rolled back first.
+
+        Cancellation:
+            The connection is back in any case, or closed.
+        """
+        try:
+            if connection.in_transaction and not connection.is_closed:
+                await connection.rollback()
+            if self._is_closed:
+                await connection.close()
+        except BaseException:
+            connection.terminate()
+            raise
+        finally:
+            del self._holders[id(connection)]
+            if not connection.is_closed:
+                self._idle.append(connection)
+            self._places.leave()
+            if self._all_back is not None and not self._holders:
+                self._all_back.set()
+
+    async def aclose(self) -> None:
+        """Close all connections: idle ones now, the others when they come back, or after 5 seconds."""
+        self._is_closed = True
+        if self._holders:
+            self._all_back = anyio.Event()
+            with anyio.move_on_after(_GRACE, shield=True):
+                await self._all_back.wait()
+        for connection, _ in self._holders.values():
+            connection.terminate()
+        idle, self._idle = self._idle, []
+        async with anyio.create_task_group() as closing:
+            for connection in idle:
+                closing.start_soon(connection.close)
+
+    async def _take(self) -> DriverConnection:
+        self._check_open()
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.is_closed:
+                return connection
+        try:
+            connection = await self._driver.connect()
+        except ConnectError as error:
+            raise DatabaseBusyError(f"{error}; nothing happened") from error
+        if self._is_closed:
+            await connection.close()
+            self._check_open()
+        return connection
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClosedError("the database was closed")
+
+    def _check_not_waiting_for_itself(self, task: int) -> None:
+        holders = {holder for _, holder in self._holders.values()}
+        if len(self._holders) == self._size and holders == {task}:
+            which = "the only connection" if self._size == 1 else f"all {self._size} connections"
+            raise DatabaseError(
+                f"this task already holds {which} of the pool and would wait for itself; use the "
+                "open transaction's own methods (tx.execute, publish(within=tx)) inside its block"
+            )

@@ -1,0 +1,181 @@
+"""PostgreSQL behind the driver port: transactions and scripts, statement by statement, over what a
+driver's library can do."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, TypeVar
+
+import anyio
+
+from inboxkit._db.placeholders import check_arguments, parse
+from inboxkit._db.postgres_errors import lost
+from inboxkit._sql.statement import Answer, Reading, Script, Statement
+from inboxkit.abc import Clock
+from inboxkit.errors import DatabaseError, OutcomeUnknownError
+
+__all__ = ["GRACE", "PostgresConnection", "rows_written"]
+
+T = TypeVar("T")
+
+GRACE: Final = 5.0
+"""Seconds that the server has beyond the statement timeout, which it watches itself, to say so."""
+_ROLLBACK_BOUND: Final = 5.0
+"""Seconds; a session that does not come back by then is dropped, which rolls back too."""
+
+# Scripts say their isolation: a server's default of SERIALIZABLE would fail competing claims.
+_BEGIN: Final = {
+    "read": "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY",
+    "write": "BEGIN ISOLATION LEVEL READ COMMITTED",
+}
+_ENDING: Final = frozenset({"COMMIT", "END", "PREPARE"})
+
+
+class PostgresConnection(ABC):
+    """A `DriverConnection` of PostgreSQL.
+
+    Args:
+        clock: What every exchange with the server is bracketed by.
+        timeout: The server's statement timeout, in seconds.
+    """
+
+    def __init__(self, clock: Clock, timeout: float) -> None:
+        self._clock = clock
+        self._guard = timeout + GRACE
+
+    @property
+    @abstractmethod
+    def is_closed(self) -> bool:
+        """True once the session has ended."""
+
+    @property
+    @abstractmethod
+    def in_transaction(self) -> bool:
+        """True between BEGIN and its end, in an aborted transaction too."""
+
+    @abstractmethod
+    async def _send(self, statement: Statement) -> Answer:
+        """Run a statement.
+
+        When this raises, the statement has ended on the server, or the connection is closed: after
+        a cancellation, and after `_guard` seconds without an answer too.
+        """
+
+    @abstractmethod
+    async def _finish(self, text: str, *, seconds: float) -> str:
+        """Run COMMIT or ROLLBACK whatever cancels the task, and return its command tag."""
+
+    @abstractmethod
+    def _translated(self, error: Exception, name: str, *, may_commit: bool) -> DatabaseError | None:
+        """The error for a driver's; None where it is not the driver's."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """End the session politely, within a bound."""
+
+    @abstractmethod
+    def terminate(self) -> None:
+        """Drop the session at once."""
+
+    async def execute(self, statement: Statement) -> Answer:
+        parsed = parse(statement.text, "postgres")
+        check_arguments(parsed, statement.parameters, statement=statement.name)
+        may_commit = not self.in_transaction or parsed.keyword in _ENDING
+        return await self._execute(statement, may_commit=may_commit)
+
+    async def run(self, script: Script[T]) -> T:
+        if script.transaction == "none":
+            return await self._step_through(script)
+        await self._begin(script.name, _BEGIN[script.transaction])
+        try:
+            result = await self._step_through(script)
+            await self._commit(script.name, writes=script.transaction == "write")
+        except BaseException:
+            await self.rollback()
+            raise
+        return result
+
+    async def begin(self) -> None:
+        await self._begin("begin", "BEGIN")
+
+    async def commit(self) -> None:
+        await self._commit("commit", writes=True)
+
+    async def rollback(self) -> None:
+        if self.is_closed or not self.in_transaction:
+            return
+        try:
+            with self._exchange("rollback", may_commit=False):
+                await self._finish("ROLLBACK", seconds=_ROLLBACK_BOUND)
+        except DatabaseError:
+            self.terminate()
+
+    async def _begin(self, name: str, text: str) -> None:
+        try:
+            await self._execute(Statement(name, text, returns_rows=False), may_commit=False)
+        except BaseException:
+            await self.rollback()  # begun, and cancelled before its answer was read
+            raise
+
+    async def _commit(self, name: str, *, writes: bool) -> None:
+        self._check_open(name)
+        if not self.in_transaction:
+            raise DatabaseError(f"{name}: no transaction is open", statement=name)
+        with self._exchange(name, may_commit=writes):
+            tag = await self._finish("COMMIT", seconds=self._guard)
+        if tag != "COMMIT":
+            # The server answers COMMIT of an aborted transaction with ROLLBACK, not with an error.
+            raise DatabaseError(
+                f"{name}: the transaction was already aborted by an earlier error; nothing was "
+                "committed",
+                statement=name,
+            )
+
+    async def _step_through(self, script: Script[T]) -> T:
+        steps = script.steps(Reading(self._clock.now(), self._clock.monotonic()))
+        try:
+            statement = next(steps)
+            while True:
+                try:
+                    answer = await self.execute(statement)
+                except OutcomeUnknownError:
+                    raise
+                except DatabaseError as error:
+                    statement = steps.throw(error)
+                else:
+                    statement = steps.send(answer)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        finally:
+            steps.close()
+
+    async def _execute(self, statement: Statement, *, may_commit: bool) -> Answer:
+        self._check_open(statement.name)
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        with self._exchange(statement.name, may_commit=may_commit):
+            return await self._send(statement)
+
+    @contextmanager
+    def _exchange(self, name: str, *, may_commit: bool) -> Iterator[None]:
+        with self._clock.external(name):
+            try:
+                yield
+            except Exception as error:
+                translated = self._translated(error, name, may_commit=may_commit)
+                if translated is None:
+                    raise
+                raise translated from error
+
+    def _check_open(self, name: str) -> None:
+        if self.is_closed:
+            raise lost(name, "it was closed before", may_have_happened=False)
+
+
+def rows_written(tag: str) -> int:
+    """The number in a command tag such as ``INSERT 0 3``; -1 where it counts no written rows."""
+    word, _, rest = tag.partition(" ")
+    number = rest.rpartition(" ")[2]
+    return int(number) if word in {"INSERT", "UPDATE", "DELETE", "MERGE"} and number else -1

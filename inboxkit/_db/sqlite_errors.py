@@ -1,0 +1,61 @@
+"""What SQLite's errors mean for the caller."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from inboxkit.errors import ConstraintError, DatabaseBusyError, DatabaseError
+
+__all__ = ["is_locked", "translated"]
+
+
+def is_locked(error: sqlite3.Error) -> bool:
+    """Whether another connection's lock is the reason, so that a later try may succeed."""
+    return _primary(error) in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+
+
+@contextmanager
+def translated(name: str, limit: str) -> Iterator[None]:
+    """Raise what SQLite raises as inboxkit's errors; none of them changed anything.
+
+    Args:
+        name: The statement's name.
+        limit: How long a statement may take, for the message of one that was stopped.
+    """
+    try:
+        yield
+    except sqlite3.IntegrityError as error:
+        raise ConstraintError(
+            f"{name}: {error}", statement=name, constraint=_constraint(error)
+        ) from error
+    except (sqlite3.Error, sqlite3.Warning) as error:
+        if isinstance(error, sqlite3.Error) and is_locked(error):
+            raise DatabaseBusyError(f"{name}: {error}; nothing happened", statement=name) from error
+        if _primary(error) == sqlite3.SQLITE_INTERRUPT:
+            raise DatabaseError(
+                f"{name}: stopped after {limit} or by a cancellation; nothing was changed",
+                statement=name,
+            ) from error
+        raise DatabaseError(f"{name}: {error}", statement=name) from error
+    except (OverflowError, UnicodeEncodeError) as error:
+        # An integer of more than 64 bits, or a lone surrogate in a text: refused by the module
+        # sqlite3 itself. The error's own text would show the value.
+        kind = "an integer of more than 64 bits" if isinstance(error, OverflowError) else "a text"
+        raise DatabaseError(
+            f"{name}: SQLite cannot hold {kind} that was given as an argument; nothing was executed",
+            statement=name,
+        ) from None
+
+
+def _primary(error: BaseException) -> int | None:
+    """The result code without its extension; None for errors of the module `sqlite3` itself."""
+    code: int | None = getattr(error, "sqlite_errorcode", None)
+    return None if code is None else code & 0xFF
+
+
+def _constraint(error: sqlite3.IntegrityError) -> str | None:
+    """The name of a CHECK constraint; else the columns, as SQLite names them in its place."""
+    _, _, what = str(error).partition("constraint failed: ")
+    return what or None

@@ -1,0 +1,248 @@
+"""One SQLite connection, used from one thread: statements, scripts and transactions without waiting
+for an event loop.
+
+Everything here but `interrupt` runs in the connection's own thread.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Final, TypeVar
+
+from inboxkit._db.placeholders import check_arguments, parse
+from inboxkit._db.sqlite_errors import is_locked, translated
+from inboxkit._sql.statement import Answer, Reading, Script, Statement
+from inboxkit.errors import ConnectError, DatabaseBusyError, DatabaseError
+
+__all__ = ["MEMORY", "SqliteSession"]
+
+T = TypeVar("T")
+
+MEMORY: Final = ":memory:"
+
+_PAUSES: Final = (0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.025, 0.025, 0.025, 0.05, 0.05)
+"""Seconds between two tries for a locked database: SQLite's own, then 0.1 for ever."""
+
+
+class SqliteSession:
+    """A connection of the module `sqlite3`.
+
+    Args:
+        path: The file, or ``:memory:``.
+        timeout: Seconds to wait for a lock that another connection holds.
+        read_clock: Reads the clock; called in this thread.
+    """
+
+    def __init__(self, path: str, *, timeout: float, read_clock: Callable[[], Reading]) -> None:
+        self._path = path
+        self._timeout = timeout
+        self._read_clock = read_clock
+        self._begun = False
+        self._stopping = threading.Event()
+        self._closing = threading.Lock()  # interrupt() must not meet a close()
+        self._is_closed = False
+        self._connection: sqlite3.Connection | None = None
+
+    @property
+    def in_transaction(self) -> bool:
+        """True between BEGIN and its end."""
+        return self._connection is not None and (self._begun or self._connection.in_transaction)
+
+    def open(self) -> sqlite3.Connection:
+        """Open the file; one that did not exist gets the write-ahead log.
+
+        Raises:
+            ConnectError: It cannot be opened, or is no database.
+        """
+        created = self._path != MEMORY and not Path(self._path).exists()
+        try:
+            # check_same_thread: interrupt() comes from the event loop's thread.
+            connection = sqlite3.connect(
+                self._path, isolation_level=None, check_same_thread=False, timeout=self._timeout
+            )
+            try:
+                if created:
+                    connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchall()
+            except sqlite3.Error:
+                connection.close()
+                raise
+        except sqlite3.Error as error:
+            raise ConnectError(f"cannot open the SQLite file {self._path!r}: {error}") from error
+        with self._closing:
+            if self._is_closed:  # the task that asked for it was cancelled meanwhile
+                connection.close()
+            else:
+                self._connection = connection
+        return connection
+
+    def execute(self, statement: Statement) -> Answer:
+        """Run one statement: in the open transaction, or by itself."""
+        parsed = parse(statement.text, "sqlite")
+        check_arguments(parsed, statement.parameters, statement=statement.name)
+        connection = self._open
+        if self._begun and not connection.in_transaction:
+            raise DatabaseError(
+                f"{statement.name}: the transaction was already rolled back by an earlier error; "
+                "nothing was executed",
+                statement=statement.name,
+            )
+
+        def run() -> Answer:
+            with closing(connection.execute(parsed.text, statement.parameters)) as cursor:
+                if cursor.description is None:
+                    return Answer(rowcount=cursor.rowcount)
+                rows = cursor.fetchall()
+                columns = tuple(column[0] for column in cursor.description)
+                return Answer(columns, rows, len(rows) if parsed.writes else -1)
+
+        with translated(statement.name, self._limit):
+            if parsed.writes and not self._begun:
+                return self._patiently(run, statement.name)
+            return run()
+
+    def run(self, script: Script[T]) -> T:
+        """Run a script from BEGIN to COMMIT, in one go."""
+        if script.transaction != "none":
+            self.begin(script.name, write=script.transaction == "write")
+        try:
+            result = self._step_through(script)
+            if script.transaction != "none":
+                self._check_stop(script.name)
+                self.commit(script.name)
+        except BaseException:
+            if script.transaction != "none":
+                self.rollback()
+            raise
+        return result
+
+    def begin(self, name: str, *, write: bool) -> None:
+        """Begin a transaction, with the write lock if it is to write."""
+        connection = self._open
+        with translated(name, self._limit):
+            if write:
+                self._patiently(lambda: connection.execute("BEGIN IMMEDIATE"), name)
+            else:
+                connection.execute("BEGIN")
+        self._begun = True
+
+    def commit(self, name: str) -> None:
+        """Commit; after an error nothing was committed, and the transaction is over."""
+        connection = self._open
+        begun, self._begun = self._begun, False
+        if not connection.in_transaction:
+            raise DatabaseError(
+                f"{name}: the transaction was already aborted by an earlier error; nothing was "
+                "committed"
+                if begun
+                else f"{name}: no transaction is open",
+                statement=name,
+            )
+        try:
+            with translated(name, self._limit):
+                connection.execute("COMMIT")
+        except BaseException:
+            self.rollback()
+            raise
+
+    def rollback(self) -> None:
+        """Undo what was begun; nothing to do where SQLite already has."""
+        connection = self._open
+        self._begun = False
+        if connection.in_transaction:
+            with translated("rollback", self._limit):
+                connection.execute("ROLLBACK")
+
+    def close(self) -> None:
+        """Close the connection; what was not committed is undone.
+
+        From another thread only while nothing but `open` runs in this one.
+        """
+        with self._closing:
+            self._is_closed = True
+            if self._connection is not None:
+                self._connection.close()
+            self._connection = None
+
+    def interrupt(self) -> None:
+        """Stop what runs now; from any thread. Only a COMMIT that has begun goes on."""
+        self._stopping.set()
+        with self._closing:
+            if self._connection is not None:
+                self._connection.interrupt()
+
+    def go_on(self) -> None:
+        """Take a stop back, before the next piece of work."""
+        self._stopping.clear()
+
+    @property
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise DatabaseError("the connection is closed; nothing was executed")
+        return self._connection
+
+    @property
+    def _limit(self) -> str:
+        return f"{self._timeout:g} s"
+
+    def _step_through(self, script: Script[T]) -> T:
+        steps = script.steps(self._read_clock())
+        try:
+            statement = next(steps)
+            while True:
+                self._check_stop(statement.name)
+                try:
+                    answer = self.execute(statement)
+                except DatabaseError as error:
+                    statement = steps.throw(error)
+                else:
+                    statement = steps.send(answer)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        finally:
+            steps.close()
+
+    def _check_stop(self, name: str) -> None:
+        if self._stopping.is_set():
+            raise DatabaseError(
+                f"{name}: stopped after {self._limit} or by a cancellation; nothing was committed",
+                statement=name,
+            )
+
+    def _patiently(self, attempt: Callable[[], T], name: str) -> T:
+        """Try again while another connection holds the lock.
+
+        SQLite's own busy handler cannot be interrupted (3.40), so a cancelled wait would go on to
+        its end: this one is off meanwhile, and the waiting is done here, in its rhythm.
+        """
+        waited = 0.0
+        with self._no_busy_handler():
+            for pause in itertools.chain(_PAUSES, itertools.repeat(0.1)):
+                try:
+                    return attempt()
+                except sqlite3.OperationalError as error:
+                    if not is_locked(error):
+                        raise
+                    if waited >= self._timeout or self._stopping.wait(pause):
+                        raise DatabaseBusyError(
+                            f"{name}: another connection kept the database locked for "
+                            f"{waited:.1f} s; nothing happened",
+                            statement=name,
+                        ) from error
+                waited += pause
+        raise AssertionError("unreachable")
+
+    @contextmanager
+    def _no_busy_handler(self) -> Iterator[None]:
+        connection = self._open
+        connection.execute("PRAGMA busy_timeout = 0")
+        try:
+            yield
+        finally:
+            connection.execute(f"PRAGMA busy_timeout = {round(self._timeout * 1000)}")

@@ -1,0 +1,240 @@
+"""`Database`: the one place that connects, and the owner of the clock and of randomness."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
+from random import Random
+from types import TracebackType
+from typing import Any, TypeVar
+
+from inboxkit._db.connection import Connection, Transaction, connection_on, transaction_on
+from inboxkit._db.drivers import make_driver
+from inboxkit._db.pool import Pool
+from inboxkit._db.record import Record
+from inboxkit._db.url import DatabaseUrl, parse_url
+from inboxkit._sql.statement import Script
+from inboxkit.abc import Clock, DialectName, Driver, DriverConnection
+from inboxkit.clock import SystemClock
+from inboxkit.errors import ClosedError, DeclarationError
+
+__all__ = ["Connection", "Database", "Record", "Transaction"]
+
+T = TypeVar("T")
+
+_STATEMENT_TIMEOUT = timedelta(seconds=30)
+
+
+class Database:
+    """A database, on either backend.
+
+    Statements have ``$1`` placeholders on every database. Opened by ``async with``, or by the
+    `Service` that it is given to; nothing connects before.
+
+    Args:
+        url: ``sqlite:///relative.db``, ``sqlite:////absolute.db``, ``sqlite:///:memory:`` (one
+            connection), ``postgresql://…``. The driver follows from the running backend, or is
+            named: ``sqlite+aiosqlite://``, ``sqlite+thread://``, ``postgresql+asyncpg://``,
+            ``postgresql+psycopg://``.
+        pool_size: Most connections at once; at least 1.
+        clock: Where all time comes from; None: the host's.
+        random: Where all randomness comes from; None: a new `random.Random`.
+        statement_timeout: After this a statement is stopped; SQLite waits as long for a lock.
+
+    Raises:
+        DeclarationError: The URL or a setting makes no sense.
+        DialectError: The URL names a database that this version does not serve.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        pool_size: int = 10,
+        clock: Clock | None = None,
+        random: Random | None = None,
+        statement_timeout: timedelta = _STATEMENT_TIMEOUT,
+    ) -> None:
+        if statement_timeout <= timedelta(0):
+            raise DeclarationError(f"statement_timeout must be positive, not {statement_timeout!r}")
+        self._url: DatabaseUrl | None = parse_url(url)
+        self._dialect: DialectName = self._url.dialect
+        self._timeout = statement_timeout.total_seconds()
+        self._driver: Driver | None = None
+        self._set_up(pool_size, clock, random)
+
+    @classmethod
+    def over(
+        cls,
+        driver: Driver,
+        *,
+        pool_size: int = 10,
+        clock: Clock | None = None,
+        random: Random | None = None,
+    ) -> Database:
+        """A database over any implementation of the driver port.
+
+        Args:
+            driver: Opens the connections; closed with the database.
+            pool_size: Most connections at once; at least 1.
+            clock: Where all time comes from; it should be the driver's own. None: the host's.
+            random: Where all randomness comes from; None: a new `random.Random`.
+        """
+        self = cls.__new__(cls)
+        self._url = None
+        self._dialect = driver.dialect
+        self._driver = driver
+        self._set_up(pool_size, clock, random)
+        return self
+
+    def _set_up(self, pool_size: int, clock: Clock | None, random: Random | None) -> None:
+        if pool_size < 1:
+            raise DeclarationError(f"pool_size must be at least 1, not {pool_size!r}")
+        self._pool_size = pool_size
+        self._clock = clock if clock is not None else SystemClock()
+        self._random = random if random is not None else Random()  # noqa: S311
+        self._pool: Pool | None = None
+
+    @property
+    def clock(self) -> Clock:
+        """Where all time comes from."""
+        return self._clock
+
+    @property
+    def random(self) -> Random:
+        """Where all randomness comes from."""
+        return self._random
+
+    @property
+    def dialect(self) -> DialectName:
+        """Which SQL the database speaks."""
+        return self._dialect
+
+    @property
+    def driver_name(self) -> str:
+        """The driver's name, such as ``"asyncpg"``; known once the database is open."""
+        if self._driver is not None:
+            return self._driver.name
+        if self._url is not None and self._url.driver is not None:
+            return self._url.driver
+        raise self._not_open()
+
+    @property
+    def pool_size(self) -> int:
+        """Most connections at once; 1 for SQLite's ``:memory:``, once it is open."""
+        return self._pool.size if self._pool is not None else self._pool_size
+
+    @property
+    def is_open(self) -> bool:
+        """True between `open` and `aclose`."""
+        return self._pool is not None
+
+    async def open(self) -> None:
+        """Connect; nothing to do where it is open.
+
+        Raises:
+            ConnectError: The server or file cannot be reached.
+            MissingExtraError: The driver is not installed; the message names the command.
+            StartupError: The URL names a driver that does not run on this backend.
+        """
+        if self._pool is not None:
+            return
+        if self._url is not None:
+            self._driver = make_driver(self._url, clock=self._clock, timeout=self._timeout)
+        assert self._driver is not None
+        pool = Pool(self._driver, size=self._pool_size)
+        await pool.open()
+        if self._pool is not None:  # opened by another task meanwhile
+            await pool.aclose()
+            return
+        self._pool = pool
+
+    async def aclose(self) -> None:
+        """Close all connections, within a bound; those in use are waited for 5 seconds."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            assert self._driver is not None
+            await pool.aclose()
+            await self._driver.aclose()
+
+    async def __aenter__(self) -> Database:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    def connection(self) -> AbstractAsyncContextManager[Connection]:
+        """Lend a connection for a block; outside a transaction each statement commits by itself.
+
+        Raises:
+            PoolTimeoutError: None became free within 30 seconds.
+            DatabaseError: This same task holds all connections of the pool already.
+            ClosedError: The database is not open.
+        """
+        return connection_on(self, self._lent())
+
+    def transaction(self) -> AbstractAsyncContextManager[Transaction]:
+        """Run a block in a transaction: committed at its end, rolled back when it raises.
+
+        SQLite takes its write lock at the beginning; such transactions of one `Database` queue.
+
+        Raises:
+            DatabaseBusyError: Another connection kept the lock; nothing happened.
+            OutcomeUnknownError: The connection broke at the COMMIT.
+            DatabaseError: An error of a statement had aborted it and was not passed on; nothing was
+                committed.
+
+        Cancellation:
+            Rolls back. A COMMIT or ROLLBACK that has begun is finished first, within a bound.
+        """
+        return transaction_on(self.connection())
+
+    async def execute(self, sql: str, /, *parameters: Any) -> int:
+        """Run one statement on a connection of its own, and commit it.
+
+        Returns:
+            How many rows it wrote, or -1 where the database does not say.
+        """
+        async with self.connection() as connection:
+            return await connection.execute(sql, *parameters)
+
+    async def fetch(self, sql: str, /, *parameters: Any) -> list[Record]:
+        """Run one statement on a connection of its own, and return its rows."""
+        async with self.connection() as connection:
+            return await connection.fetch(sql, *parameters)
+
+    async def fetch_one(self, sql: str, /, *parameters: Any) -> Record | None:
+        """The first row of a statement, or None where it has none."""
+        async with self.connection() as connection:
+            return await connection.fetch_one(sql, *parameters)
+
+    async def fetch_value(self, sql: str, /, *parameters: Any) -> Any:
+        """The first value of a statement's first row, or None where it has none."""
+        async with self.connection() as connection:
+            return await connection.fetch_value(sql, *parameters)
+
+    async def run(self, script: Script[T]) -> T:
+        """Run a script of statements on a connection of its own."""
+        async with self._lent() as connection:
+            return await connection.run(script)
+
+    def _lent(self) -> AbstractAsyncContextManager[DriverConnection]:
+        if self._pool is None:
+            raise self._not_open()
+        return self._pool.connection()
+
+    def _not_open(self) -> ClosedError:
+        return ClosedError(
+            f"{self!r} is not open: use it inside `async with database:`, or give it to a Service, "
+            "which opens it"
+        )
+
+    def __repr__(self) -> str:
+        shown = self._url.shown if self._url is not None else f"over {self._driver!r}"
+        return f"<Database {shown}>"
