@@ -150,6 +150,21 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Virtual seconds since the run began."""
         return self._keeper.now_seconds
 
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """As usual, but for infinity: `anyio.sleep_forever` is a timer of that instant on asyncio.
+
+        asyncio waits for it a day at a time, so time would run away, a day at a time, for ever.
+        """
+        if when == math.inf:
+            return asyncio.TimerHandle(when, callback, args, self, context)
+        return super().call_at(when, callback, *args, context=context)
+
     def run_in_executor(
         self,
         executor: concurrent.futures.Executor | None,
