@@ -202,7 +202,9 @@ def test_stored_rows_may_hold_anything() -> None:
 
 
 def test_stored_rows_are_inserted_as_they_are() -> None:
-    values = new_row(SendMail.stored(id=7, name="m", attempt=4, locked_until=NOW, payload=b"x")).values
+    values = new_row(
+        SendMail.stored(id=7, name="m", attempt=4, locked_until=NOW, payload=b"x")
+    ).values
     assert (values["id"], values["attempt"], values["locked_until"]) == (7, 4, NOW)
 
 
@@ -320,7 +322,9 @@ def test_fields_and_settings_are_inherited() -> None:
 
 
 def test_errors_of_a_codec_become_encode_errors() -> None:
-    with pytest.raises(EncodeError, match=r"'app\.one': Upper could not encode .* int: ValueError") as e:
+    with pytest.raises(
+        EncodeError, match=r"'app\.one': Upper could not encode .* int: ValueError"
+    ) as e:
         One.of(3)
     assert "secret" not in str(e.value)
     assert isinstance(e.value.__cause__, ValueError)

@@ -79,7 +79,9 @@ def test_a_second_parameter_takes_the_delivery() -> None:
     @subscriber(REPORTS)
     async def generic(report: Report, delivery: Delivery[Jobs, Report]) -> None: ...
     @subscriber(REPORTS)
-    async def with_more(report: Report, delivery: Delivery, *rest: Any, log: Any = None) -> None: ...
+    async def with_more(
+        report: Report, delivery: Delivery, *rest: Any, log: Any = None
+    ) -> None: ...
     @subscriber(REPORTS)
     async def optional(report: Report, verbose: bool = False) -> None: ...
 
@@ -104,7 +106,7 @@ def test_the_queues_type_wins_over_a_wider_annotation() -> None:
     async def union(message: Report | None) -> None: ...
     async def base(message: Report) -> None: ...
     async def protocol(message: HasPages) -> None: ...
-    async def bare(message) -> None: ...  # type: ignore[no-untyped-def]  # noqa: ANN001
+    async def bare(message) -> None: ...  # type: ignore[no-untyped-def]
 
     for handler in (wide, union, base, protocol, bare):
         assert subscriber(InboxQueue(Jobs, "long", Long))(handler).message_type is Long
@@ -172,13 +174,16 @@ async def wrapped(report: Report, delivery: Delivery) -> Outcome:
         (Service().handle, "handle", True, "bound"),
         (Service(), "Service", False, "called"),
         (functools.partial(with_client, "a", url="b"), "with_client", True, "ab"),
-        (functools.partial(functools.partial(with_client, "a"), url="c"), "with_client", True, "ac"),
+        (
+            functools.partial(functools.partial(with_client, "a"), url="c"),
+            "with_client",
+            True,
+            "ac",
+        ),
         (wrapped, "wrapped", True, "wrapped"),
     ],
 )
-def test_handlers_of_all_kinds(
-    handler: Any, name: str, takes_delivery: bool, reason: str
-) -> None:
+def test_handlers_of_all_kinds(handler: Any, name: str, takes_delivery: bool, reason: str) -> None:
     made = subscriber(UNTYPED)(handler)
     assert made.name == name
     assert made.message_type is Report
@@ -193,11 +198,11 @@ async def keyword_only(*, report: Report) -> None: ...
 async def too_many(report: Report, delivery: Delivery, client: str) -> None: ...
 async def keyword_required(report: Report, *, client: str) -> None: ...
 async def not_a_delivery(report: Report, attempt: int) -> None: ...
-async def untyped_delivery(report: Report, delivery) -> None: ...  # type: ignore[no-untyped-def]  # noqa: ANN001
+async def untyped_delivery(report: Report, delivery) -> None: ...  # type: ignore[no-untyped-def]
 async def other_message(report: int) -> None: ...
 async def takes_the_row(row: Jobs) -> None: ...
 async def takes_a_payload(report: Report) -> None: ...
-async def untyped(report) -> None: ...  # type: ignore[no-untyped-def]  # noqa: ANN001
+async def untyped(report) -> None: ...  # type: ignore[no-untyped-def]
 async def raw_union(report: str | None) -> None: ...
 
 
