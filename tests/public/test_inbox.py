@@ -161,11 +161,11 @@ def test_only_rows_are_inserted() -> None:
 
 
 def test_rows_are_keyword_only_dataclasses() -> None:
-    assert dataclasses.is_dataclass(SendMail)
     assert [field.name for field in dataclasses.fields(SendMail)][:3] == ["id", "name", "priority"]
     with pytest.raises(TypeError):
-        SendMail("m")  # type: ignore[misc]
+        SendMail("m")  # type: ignore[call-arg]
     assert SendMail.limit == 3
+    assert dataclasses.is_dataclass(SendMail)
 
 
 def test_rows_compare_by_value_and_have_no_hash() -> None:
@@ -192,7 +192,7 @@ def test_a_repr_shows_no_long_payload() -> None:
 
 def test_stored_rows_may_hold_anything() -> None:
     row = SendMail.stored(id=7, attempt=4, payload=b"broken", priority=None)
-    assert (row.id, row.attempt, row.payload, row.priority) == (7, 4, b"broken", None)
+    assert [row.id, row.attempt, row.payload, row.priority] == [7, 4, b"broken", None]
     assert (row.locked_until, row.spec_, row.tags) == (None, "v1", [])
     assert SendMail.stored().attempt == 1
     with pytest.raises(AttributeError):
