@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 from uuid import UUID
 
 from inboxkit._core.declaration import Specifier
@@ -30,9 +30,23 @@ __all__ = [
 ]
 
 _T = TypeVar("_T")
-_IdT = TypeVar("_IdT", int, str, UUID)
-_KeyT = TypeVar("_KeyT", str, int, UUID, bytes)
-_PayloadT = TypeVar("_PayloadT", bytes, str)
+_IdT = TypeVar("_IdT", bound=int | str | UUID)
+_KeyT = TypeVar("_KeyT", bound=str | int | UUID | bytes)
+
+if TYPE_CHECKING:
+    # A function's type cannot say "any of these, as the field is annotated". A class that is all of
+    # them at once can be assigned to a field of each and to no other: nothing else comes near it, and
+    # there is no value of it.
+    class IdValue(int, str, UUID): ...  # type: ignore[misc]
+
+    class KeyValue(int, str, UUID, bytes): ...  # type: ignore[misc]
+
+    class PayloadValue(bytes, str): ...  # type: ignore[misc]
+
+else:
+    IdValue = int | str | UUID
+    KeyValue = int | str | UUID | bytes
+    PayloadValue = bytes | str
 
 
 def _specify(role: Role, name: str | None, init: Any = None, **given: Any) -> Any:  # noqa: ARG001
@@ -40,11 +54,8 @@ def _specify(role: Role, name: str | None, init: Any = None, **given: Any) -> An
     return Specifier(role, name, **given)
 
 
-# A TypeVar that stands in a return type only is solved by the field's annotation.
-
-
 @overload
-def id(name: str | None = None) -> _IdT: ...  # type: ignore[type-var]
+def id(name: str | None = None) -> IdValue: ...
 @overload
 def id(name: str | None = None, *, default: _IdT) -> _IdT: ...
 @overload
@@ -52,7 +63,7 @@ def id(name: str | None = None, *, default_factory: Callable[[], _IdT]) -> _IdT:
 @overload
 def id(
     name: str | None = None, *, generated: Literal[True], init: Literal[False] = False
-) -> _IdT: ...  # type: ignore[type-var]
+) -> IdValue: ...
 def id(name: str | None = None, **given: Any) -> Any:
     """The row's identity, and the last key of the claim order: int, str or UUID. Required."""
     return _specify(Role.ID, name, **given)
@@ -104,7 +115,7 @@ def priority(name: str | None = None, **given: Any) -> Any:
 
 
 @overload
-def partition_key(name: str | None = None) -> _KeyT: ...  # type: ignore[type-var]
+def partition_key(name: str | None = None) -> KeyValue: ...
 @overload
 def partition_key(name: str | None = None, *, default: _KeyT) -> _KeyT: ...
 @overload
@@ -112,7 +123,7 @@ def partition_key(name: str | None = None, *, default_factory: Callable[[], _Key
 @overload
 def partition_key(
     name: str | None = None, *, generated: Literal[True], init: Literal[False] = False
-) -> _KeyT: ...  # type: ignore[type-var]
+) -> KeyValue: ...
 def partition_key(name: str | None = None, **given: Any) -> Any:
     """Rows of one key go to one worker, under ``workers_by_key``: str, int, UUID or bytes."""
     return _specify(Role.PARTITION_KEY, name, **given)
@@ -188,7 +199,7 @@ def headers(name: str | None = None, **given: Any) -> Any:
     return _specify(Role.HEADERS, name, **given)
 
 
-def payload(name: str | None = None, *, init: Literal[False] = False) -> _PayloadT:  # type: ignore[type-var]  # noqa: ARG001
+def payload(name: str | None = None, *, init: Literal[False] = False) -> PayloadValue:  # noqa: ARG001
     """The encoded message, bytes or str: `Row.of` fills it. Without it a handler takes the row itself."""
     specifier: Any = _specify(Role.PAYLOAD, name)
     return specifier  # type: ignore[no-any-return]

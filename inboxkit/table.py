@@ -89,9 +89,8 @@ class Inbox:  # noqa: PLW1641 - rows may be changed, so they have no hash
         schema: str | Missing | None = MISSING,
         advisory_lock: str | Missing | None = MISSING,
         codec: PayloadCodec | Missing | None = MISSING,
-        **others: Any,
     ) -> None:
-        super().__init_subclass__(**others)
+        super().__init_subclass__()
         given: dict[str, Any] = {
             "table": table,
             "schema": schema,

@@ -36,7 +36,9 @@ EXAMPLES = settings(max_examples=200)
 MICROSECOND = timedelta(microseconds=1)
 
 instants = st.datetimes(
-    min_value=datetime(1970, 1, 2), max_value=datetime(9999, 12, 29), timezones=st.just(UTC)
+    min_value=datetime(1970, 1, 2),  # noqa: DTZ001 - Hypothesis adds the zone
+    max_value=datetime(9999, 12, 29),  # noqa: DTZ001
+    timezones=st.just(UTC),
 )
 leases = st.timedeltas(min_value=MICROSECOND, max_value=timedelta(days=3650)).map(whole_seconds)
 precisions = st.integers(0, 6)
@@ -135,9 +137,7 @@ def test_a_renewal_never_shortens_a_lease(
     claimed, now = clocks
     walk = ExpirySteps(step)
     old = expiry(claimed, lease, steps=walk, precision=precision)
-    renewed = renewed_expiry(
-        now, lease, old=old, elapsed=elapsed, steps=walk, precision=precision
-    )
+    renewed = renewed_expiry(now, lease, old=old, elapsed=elapsed, steps=walk, precision=precision)
     assert renewed >= old
     assert renewed >= fit(add(now, lease), precision)
     assert renewed >= fit(add(old, timedelta(seconds=max(elapsed, 0.0))), precision)
@@ -215,9 +215,7 @@ def policies(draw: st.DrawFn) -> Policy:
 
 @EXAMPLES
 @given(endings, st.integers(1, 10**9), policies(), st.integers())
-def test_every_ending_is_decided(
-    ending: Ending, attempt: int, policy: Policy, seed: int
-) -> None:
+def test_every_ending_is_decided(ending: Ending, attempt: int, policy: Policy, seed: int) -> None:
     if isinstance(ending, Spent) and policy.max_attempts is None:
         return  # only a cap makes a row spent
     settlement = decide(ending, attempt=attempt, policy=policy, random=Random(seed))

@@ -83,7 +83,8 @@ class Backoff:
         seconds = min(self._plain(max(attempt, 1)), self.maximum.total_seconds())
         if self.jitter:
             seconds *= 1 + self.jitter * random.uniform(-1.0, 1.0)
-        return timedelta(seconds=min(seconds, self.maximum.total_seconds(), _LONGEST_SECONDS))
+        # Seconds as a float may be a microsecond off where a delay is centuries long.
+        return min(timedelta(seconds=min(seconds, _LONGEST_SECONDS)), self.maximum)
 
     def _plain(self, attempt: int) -> float:
         first = self.first.total_seconds()

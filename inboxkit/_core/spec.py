@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, Final, Literal, Protocol
 
 from inboxkit.errors import DeclarationError
@@ -96,10 +96,10 @@ class InboxSpec:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", tuple(self.columns))
-        object.__setattr__(self, "fields", MappingProxyType(dict(self.fields)))
+        object.__setattr__(self, "fields", types.MappingProxyType(dict(self.fields)))
         _check(self)
         names = {self.field_of(column): column for _role, column in self.roles()}
-        object.__setattr__(self, "names", MappingProxyType(names))
+        object.__setattr__(self, "names", types.MappingProxyType(names))
         _check_names(self)
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 import anyio
 from typing_extensions import TypeVar
@@ -127,14 +127,20 @@ class Delivery(Generic[RowT_co, MessageT_co]):
         """The instant at which the hold ends unless it is renewed, as now known; None: it has no end."""
         return self._deadline()
 
+    @overload
     async def publish(
         self,
-        queue: InboxQueue[Any, OtherT] | str,
+        queue: InboxQueue[Any, OtherT],
         message: OtherT,
         /,
         within: Any = None,
         **columns: Any,
-    ) -> Any:
+    ) -> Any: ...
+    @overload
+    async def publish(
+        self, queue: str, message: Any, /, within: Any = None, **columns: Any
+    ) -> Any: ...
+    async def publish(self, queue: Any, message: Any, /, within: Any = None, **columns: Any) -> Any:
         """Publish another message through the service's broker.
 
         Args:

@@ -74,7 +74,7 @@ def test_no_attempt_count_overflows(backoff: Backoff) -> None:
     [
         (lambda: Backoff.exponential(first=-SECOND), "first must not be negative"),
         (lambda: Backoff.exponential(maximum=-SECOND), "maximum must not be negative"),
-        (lambda: Backoff.exponential(first=1), "first must be a timedelta"),
+        (lambda: Backoff.exponential(first=1), "first must be a timedelta"),  # type: ignore[arg-type]
         (lambda: Backoff.exponential(factor=0.5), "factor must be 1 or more"),
         (lambda: Backoff.exponential(factor=math.nan), "factor must be 1 or more"),
         (lambda: Backoff.exponential(factor=math.inf), "factor must be 1 or more"),

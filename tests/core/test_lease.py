@@ -73,9 +73,7 @@ def test_a_coarse_column_takes_no_steps() -> None:
 def test_a_clock_that_was_set_back_does_not_shorten_a_lease() -> None:
     old = NOW + LEASE
     back = NOW - timedelta(hours=1)
-    renewed = renewed_expiry(
-        back, LEASE, old=old, elapsed=15.0, steps=ExpirySteps(0), precision=6
-    )
+    renewed = renewed_expiry(back, LEASE, old=old, elapsed=15.0, steps=ExpirySteps(0), precision=6)
     assert renewed >= old + timedelta(seconds=15)
 
 

@@ -58,7 +58,9 @@ def test_retry_after_without_the_column_gives_back_at_once() -> None:
     assert settle(Returned(retry_after(SECOND)), policy) == Settlement(Verb.GIVE_BACK)
 
 
-@pytest.mark.parametrize("ending", [Returned(retry()), Returned(retry_after(SECOND)), Failed(), Undecodable()])
+@pytest.mark.parametrize(
+    "ending", [Returned(retry()), Returned(retry_after(SECOND)), Failed(), Undecodable()]
+)
 def test_the_last_attempt_moves_instead(ending: Ending) -> None:
     moved = Settlement(Verb.MOVE, destination=DEAD)
     assert settle(ending, CAPPED, attempt=2) != moved

@@ -205,7 +205,12 @@ class Strict(msgspec.Struct, forbid_unknown_fields=True):
     ("payload", "kind", "where", "what"),
     [
         (b'{"id":"s3cret"}', Order, "$.id", "Expected `int`, got `str`"),
-        (b'{"id":1,"lines":[{"sku":"s3cret"}]}', Order, "$.lines[0]", "missing required field `price`"),
+        (
+            b'{"id":1,"lines":[{"sku":"s3cret"}]}',
+            Order,
+            "$.lines[0]",
+            "missing required field `price`",
+        ),
         (b'{"id":1,"lines":{"s3cret":1}}', Order, "$.lines", "Expected `array`, got `object`"),
         (b"{s3cret", Order, "$", "malformed"),
         (b'{"id":1', Order, "$", "truncated"),
@@ -217,7 +222,12 @@ class Strict(msgspec.Struct, forbid_unknown_fields=True):
         (b'{"s3cret":1}', Strict, "$", "a value that it does not take"),
         (b'{"id":"s3cret"}', Strict, "$.id", "UUID"),
         (b'{"id":"s3cret"}', Model, "$.id", "int_parsing (1 in all)"),
-        (b'{"model":{"id":"s3cret"},"more":[]}', Holder, "$.model", "a value that it does not take"),
+        (
+            b'{"model":{"id":"s3cret"},"more":[]}',
+            Holder,
+            "$.model",
+            "a value that it does not take",
+        ),
         (b"[" * 100_000, list, "$", "nested too deeply"),
         (b"1e400", float, "$", "out of range"),
         (b'{"type":"s3cret"}', Struct, "$.type", "a value that it does not take"),

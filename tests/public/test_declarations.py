@@ -59,8 +59,7 @@ WRONG = {
         ["'jobs'", "fifo", "put the group into the key", "jobs-{g}"],
     ),
     "both forms": (
-        f"class X(Inbox, table='jobs', advisory_lock='{{id}}'):\n {ID}\n"
-        " held: datetime | None = role.locked_until()",
+        f"class X(Inbox, table='jobs', advisory_lock='{{id}}'):\n {ID}\n held: datetime | None = role.locked_until()",
         ["'jobs'", "two claim forms", "'held'", "advisory_lock"],
     ),
     "an unknown name in the key": (
@@ -191,7 +190,9 @@ def test_wrong_declarations_name_table_field_and_cure(wrong: str, as_text: bool)
 def test_types_that_a_role_cannot_have(name: str, kind: str, cure: str, as_text: bool) -> None:
     identity = "" if name == "id" else f"{ID}\n "
     with pytest.raises(DeclarationError) as caught:
-        define(f"class X(Inbox, table='jobs'):\n {identity}f: {kind} = role.{name}()", as_text=as_text)
+        define(
+            f"class X(Inbox, table='jobs'):\n {identity}f: {kind} = role.{name}()", as_text=as_text
+        )
     message = str(caught.value)
     assert message.startswith("table 'jobs': field 'f' has the role " + name)
     assert kind in message
@@ -227,10 +228,14 @@ def test_a_type_that_is_not_known_yet_is_looked_up_later() -> None:
     module = type(sys)("declared_later")
     sys.modules[module.__name__] = module
     try:
-        source = HEADER + f"class X(Inbox, table='jobs'):\n {ID}\n key: Later = role.partition_key()\n"
+        source = (
+            HEADER + f"class X(Inbox, table='jobs'):\n {ID}\n key: Later = role.partition_key()\n"
+        )
         flags = future.annotations.compiler_flag
         exec(compile(source, "<declared>", "exec", flags, dont_inherit=True), vars(module))
-        with pytest.raises(DeclarationError, match=r"(?s)'jobs'.*'Later' of field 'key'.*TYPE_CHECKING"):
+        with pytest.raises(
+            DeclarationError, match=r"(?s)'jobs'.*'Later' of field 'key'.*TYPE_CHECKING"
+        ):
             _ = module.X.spec
         module.Later = float  # type: ignore[attr-defined]
         with pytest.raises(DeclarationError, match="field 'key' has the role partition_key"):

@@ -73,7 +73,9 @@ def test_the_deadline_is_asked_each_time() -> None:
 def test_without_an_attempt_column_the_error_names_the_cure() -> None:
     async def main() -> None:
         delivery = await make(attempt=None)
-        with pytest.raises(DeclarationError, match=r"'jobs' has no attempt.*role\.attempt\(generated=True\)"):
+        with pytest.raises(
+            DeclarationError, match=r"'jobs' has no attempt.*role\.attempt\(generated=True\)"
+        ):
             _ = delivery.attempt
         assert repr(delivery) == "<Delivery 7 of 'reports'>"
 

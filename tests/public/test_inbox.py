@@ -161,11 +161,11 @@ def test_only_rows_are_inserted() -> None:
 
 
 def test_rows_are_keyword_only_dataclasses() -> None:
-    assert dataclasses.is_dataclass(SendMail)
     assert [field.name for field in dataclasses.fields(SendMail)][:3] == ["id", "name", "priority"]
     with pytest.raises(TypeError):
-        SendMail("m")  # type: ignore[misc]
+        SendMail("m")  # type: ignore[call-arg]
     assert SendMail.limit == 3
+    assert dataclasses.is_dataclass(SendMail)
 
 
 def test_rows_compare_by_value_and_have_no_hash() -> None:
@@ -192,7 +192,7 @@ def test_a_repr_shows_no_long_payload() -> None:
 
 def test_stored_rows_may_hold_anything() -> None:
     row = SendMail.stored(id=7, attempt=4, payload=b"broken", priority=None)
-    assert (row.id, row.attempt, row.payload, row.priority) == (7, 4, b"broken", None)
+    assert [row.id, row.attempt, row.payload, row.priority] == [7, 4, b"broken", None]
     assert (row.locked_until, row.spec_, row.tags) == (None, "v1", [])
     assert SendMail.stored().attempt == 1
     with pytest.raises(AttributeError):
@@ -202,7 +202,9 @@ def test_stored_rows_may_hold_anything() -> None:
 
 
 def test_stored_rows_are_inserted_as_they_are() -> None:
-    values = new_row(SendMail.stored(id=7, name="m", attempt=4, locked_until=NOW, payload=b"x")).values
+    values = new_row(
+        SendMail.stored(id=7, name="m", attempt=4, locked_until=NOW, payload=b"x")
+    ).values
     assert (values["id"], values["attempt"], values["locked_until"]) == (7, 4, NOW)
 
 
@@ -320,7 +322,9 @@ def test_fields_and_settings_are_inherited() -> None:
 
 
 def test_errors_of_a_codec_become_encode_errors() -> None:
-    with pytest.raises(EncodeError, match=r"'app\.one': Upper could not encode .* int: ValueError") as e:
+    with pytest.raises(
+        EncodeError, match=r"'app\.one': Upper could not encode .* int: ValueError"
+    ) as e:
         One.of(3)
     assert "secret" not in str(e.value)
     assert isinstance(e.value.__cause__, ValueError)

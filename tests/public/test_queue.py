@@ -73,13 +73,17 @@ def test_a_lease_is_a_time(lease: Any) -> None:
 
 
 def test_a_lease_needs_its_column() -> None:
-    with pytest.raises(DeclarationError, match=r"'plain' has no locked_until.*role\.locked_until\(\)"):
+    with pytest.raises(
+        DeclarationError, match=r"'plain' has no locked_until.*role\.locked_until\(\)"
+    ):
         InboxQueue(Plain, "q", lease=timedelta(seconds=30))
 
 
 @pytest.mark.parametrize("interval", [timedelta(0), timedelta(seconds=-1), 1])
 def test_a_poll_interval_is_a_time(interval: Any) -> None:
-    with pytest.raises(DeclarationError, match="poll_interval must be a timedelta longer than zero"):
+    with pytest.raises(
+        DeclarationError, match="poll_interval must be a timedelta longer than zero"
+    ):
         InboxQueue(Plain, "q", poll_interval=interval)
 
 

@@ -79,7 +79,9 @@ def test_a_second_parameter_takes_the_delivery() -> None:
     @subscriber(REPORTS)
     async def generic(report: Report, delivery: Delivery[Jobs, Report]) -> None: ...
     @subscriber(REPORTS)
-    async def with_more(report: Report, delivery: Delivery, *rest: Any, log: Any = None) -> None: ...
+    async def with_more(
+        report: Report, delivery: Delivery, *rest: Any, log: Any = None
+    ) -> None: ...
     @subscriber(REPORTS)
     async def optional(report: Report, verbose: bool = False) -> None: ...
 
@@ -113,7 +115,7 @@ def test_the_queues_type_wins_over_a_wider_annotation() -> None:
 def test_an_annotation_for_type_checkers_alone_is_fine_where_the_queue_knows() -> None:
     async def handler(message: Decimal) -> None: ...
 
-    assert subscriber(REPORTS)(handler).message_type is Report
+    assert subscriber(REPORTS)(handler).message_type is Report  # type: ignore[arg-type]
     with pytest.raises(DeclarationError, match=r"'Decimal' of parameter 'message'.*TYPE_CHECKING"):
         subscriber(UNTYPED)(handler)
 
@@ -172,13 +174,16 @@ async def wrapped(report: Report, delivery: Delivery) -> Outcome:
         (Service().handle, "handle", True, "bound"),
         (Service(), "Service", False, "called"),
         (functools.partial(with_client, "a", url="b"), "with_client", True, "ab"),
-        (functools.partial(functools.partial(with_client, "a"), url="c"), "with_client", True, "ac"),
+        (
+            functools.partial(functools.partial(with_client, "a"), url="c"),
+            "with_client",
+            True,
+            "ac",
+        ),
         (wrapped, "wrapped", True, "wrapped"),
     ],
 )
-def test_handlers_of_all_kinds(
-    handler: Any, name: str, takes_delivery: bool, reason: str
-) -> None:
+def test_handlers_of_all_kinds(handler: Any, name: str, takes_delivery: bool, reason: str) -> None:
     made = subscriber(UNTYPED)(handler)
     assert made.name == name
     assert made.message_type is Report
