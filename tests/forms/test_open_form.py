@@ -1,0 +1,54 @@
+"""Which claim form a description gets, and where it is refused."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from inboxkit._core.lease import ExpirySteps
+from inboxkit._core.spec import Column, InboxSpec
+from inboxkit._forms import open_form
+from inboxkit._sql.dialect import get_dialect
+from inboxkit._sql.info import TableInfo
+from inboxkit.errors import DialectError
+
+
+def attempt_to_open(dialect: str, **roles: Any) -> None:
+    open_form(
+        None,  # type: ignore[arg-type]
+        InboxSpec("jobs", id=Column("id"), **roles),
+        TableInfo("jobs"),
+        get_dialect(dialect),
+        group=None,
+        lease=timedelta(seconds=30),
+        cap=None,
+        steps=ExpirySteps(0),
+    )
+
+
+def test_row_lock_form_is_refused_on_sqlite_by_name() -> None:
+    with pytest.raises(DialectError, match="row lock.*SQLite"):
+        attempt_to_open("sqlite")
+
+
+@pytest.mark.parametrize("dialect", ["sqlite", "postgres"])
+def test_forms_that_this_version_does_not_serve_say_so(dialect: str) -> None:
+    with pytest.raises(DialectError, match=r"advisory lock form.*locked_until"):
+        attempt_to_open(dialect, advisory_lock="jobs-{id}")
+
+
+def test_row_lock_form_on_postgres_names_the_cure() -> None:
+    with pytest.raises(DialectError, match=r"row lock form.*locked_until"):
+        attempt_to_open("postgres")
+
+
+def test_all_groups_at_once_are_refused() -> None:
+    with pytest.raises(DialectError, match="groups"):
+        attempt_to_open("postgres", group=Column("grp"), locked_until=Column("lease"))
+
+
+def test_unknown_dialect_is_refused() -> None:
+    with pytest.raises(DialectError, match="oracle"):
+        get_dialect("oracle")
