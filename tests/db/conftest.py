@@ -192,7 +192,11 @@ class Proxy:
         self._cutting = False
 
     async def serve(self, client: anyio.abc.ByteStream) -> None:
-        async with await anyio.connect_tcp(*self._server) as server, client, anyio.create_task_group() as both:
+        async with (
+            await anyio.connect_tcp(*self._server) as server,
+            client,
+            anyio.create_task_group() as both,
+        ):
             both.start_soon(self._pass, client, server, True, both.cancel_scope)
             both.start_soon(self._pass, server, client, False, both.cancel_scope)
 

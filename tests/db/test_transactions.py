@@ -1,3 +1,4 @@
+# ruff: noqa: PT012 - what raises is the end of a block
 from collections.abc import Generator
 from typing import Any
 
