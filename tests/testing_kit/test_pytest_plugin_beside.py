@@ -331,6 +331,6 @@ def test_workers_share_a_server(pytester: pytest.Pytester, monkeypatch: pytest.M
         "-n2",
         "--dist=each",
     ]
-    pytester.runpytest_subprocess(*options).assert_outcomes(passed=4)
+    pytester.runpytest_subprocess(*options).assert_outcomes(passed=8)
     (ports,) = pytester.path.glob("port-*")
     assert set(ports.read_text().split()) == {"gw0", "gw1"}
