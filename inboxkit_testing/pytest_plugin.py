@@ -67,6 +67,7 @@ def pytest_pycollect_makeitem(
     return make_items(collector, name, obj)
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest gives anyio_backend its own values
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     choose_parameters(metafunc, metafunc.config.stash[_options])
 

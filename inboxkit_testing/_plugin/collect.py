@@ -11,13 +11,12 @@ import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from unittest import mock
 
 import pytest
 
 from inboxkit_testing._plugin.fixtures import is_async
 from inboxkit_testing._plugin.options import Options
-from inboxkit_testing._plugin.plan import CLOCKS, OPENED, Plan, current_plan
+from inboxkit_testing._plugin.plan import CLOCKS, OPENED, SHARED, Plan, current_plan
 
 __all__ = ["choose_parameters", "make_items", "plan_for"]
 
@@ -117,12 +116,14 @@ def _synchronous(test: Callable[..., Any]) -> Callable[..., None]:
 def _signature(test: Callable[..., Any]) -> inspect.Signature:
     """The arguments that are fixtures: without those that `mock.patch` will pass."""
     signature = inspect.signature(test)
-    patched = sum(
-        not patching.attribute_name and patching.new is mock.DEFAULT
-        for patching in getattr(test, "patchings", ())
-    )
-    if not patched:
+    patchings = getattr(test, "patchings", ())
+    if not patchings:
         return signature
+    from unittest import mock  # noqa: PLC0415 - imports asyncio; the test has done so already
+
+    patched = sum(
+        not patching.attribute_name and patching.new is mock.DEFAULT for patching in patchings
+    )
     parameters = list(signature.parameters.values())
     first = 1 if parameters[0].name == "self" else 0
     return signature.replace(parameters=parameters[:first] + parameters[first + patched :])
@@ -153,8 +154,9 @@ def _definitions(definition: pytest.Function) -> Mapping[str, Sequence[Any]]:
 def _relax_hypothesis(function: types.FunctionType, definition: pytest.Function) -> None:
     """Turn off what does not fit tests of which each example is a run of its own.
 
-    The health check warns of fixtures that all examples share; ours are made anew. The default
-    deadline measures real time, mostly of opening loops and databases; one that the test sets stays.
+    The health check warns of any fixture of the scope "function"; ours are made anew for each
+    example, so the plan warns of those that are not. The default deadline measures real time, mostly
+    of opening loops and databases; one that the test sets stays.
     """
     from hypothesis import HealthCheck, settings  # noqa: PLC0415 - the test uses it already
 
@@ -162,8 +164,12 @@ def _relax_hypothesis(function: types.FunctionType, definition: pytest.Function)
     current: settings = getattr(function, attribute, None) or settings.default or settings()
     default = settings.default or settings()
     checks = set(current.suppress_health_check)
-    names = inspect.signature(function).parameters
-    if not any(_is_shared(name, _definitions(definition)) for name in names):
+    if HealthCheck.function_scoped_fixture not in checks:
+        definitions = _definitions(definition)
+        shared = [
+            name for name in inspect.signature(function).parameters if _is_shared(name, definitions)
+        ]
+        setattr(function, SHARED, tuple(shared))
         checks.add(HealthCheck.function_scoped_fixture)
     deadline = None if current.deadline == default.deadline else current.deadline
     relaxed = settings(current, deadline=deadline, suppress_health_check=tuple(checks))

@@ -119,25 +119,23 @@ class FixtureRun:
         __tracebackhide__ = True
         cancellation = next((each for each in failures if isinstance(each, cancelled)), None)
         try:
-            await _resume(generator, cancellation)
-        except (StopIteration, StopAsyncIteration):
-            if cancellation is not None:
-                failures.remove(cancellation)
-                if not failures:
-                    failures.append(
-                        RuntimeError(f"the fixture {deferred.name!r} cancelled the test")
-                    )
+            has_ended = await _resume(generator, cancellation)
         except BaseException as error:  # noqa: BLE001 - raised when all fixtures have ended
-            if error is not cancellation:
-                if isinstance(error, Exception):
-                    error.add_note(f"(in the fixture {deferred.name!r}, after its yield)")
-                if cancellation is not None:
-                    failures.remove(cancellation)
-                failures.append(error)
+            if error is cancellation:
+                return
+            if isinstance(error, Exception):
+                error.add_note(f"(in the fixture {deferred.name!r}, after its yield)")
+            failure: BaseException | None = error
         else:
-            failures.append(
-                RuntimeError(f"the fixture {deferred.name!r} has more than one 'yield'")
-            )
+            failure = None
+            if not has_ended:
+                failure = RuntimeError(f"the fixture {deferred.name!r} has more than one 'yield'")
+            elif cancellation is not None and len(failures) == 1:
+                failure = RuntimeError(f"the fixture {deferred.name!r} cancelled the test")
+        if cancellation is not None:
+            failures.remove(cancellation)
+        if failure is not None:
+            failures.append(failure)
 
     def _resolve(self, arguments: Mapping[str, object]) -> dict[str, object]:
         return {name: self._value(value) for name, value in arguments.items()}
@@ -149,14 +147,19 @@ class FixtureRun:
 _Open = AsyncGenerator[object, None] | Generator[object, None, None]
 
 
-async def _resume(generator: _Open, cancellation: BaseException | None) -> None:
+async def _resume(generator: _Open, cancellation: BaseException | None) -> bool:
+    """Let a fixture go on after its `yield`; whether it came to its end."""
     __tracebackhide__ = True
-    if isinstance(generator, Generator):  # of a sync fixture
-        if cancellation is None:
-            next(generator)
+    try:
+        if isinstance(generator, Generator):  # of a sync fixture
+            if cancellation is None:
+                next(generator)
+            else:
+                generator.throw(cancellation)
+        elif cancellation is None:
+            await anext(generator)
         else:
-            generator.throw(cancellation)
-    elif cancellation is None:
-        await anext(generator)
-    else:
-        await generator.athrow(cancellation)
+            await generator.athrow(cancellation)
+    except (StopIteration, StopAsyncIteration):
+        return True
+    return False

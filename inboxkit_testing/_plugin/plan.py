@@ -15,12 +15,14 @@ from inboxkit_testing._plugin.fixtures import Deferred, FixtureRun, is_async
 if TYPE_CHECKING:
     from inboxkit_testing import VirtualClock
 
-__all__ = ["CLOCKS", "OPENED", "Plan", "current_plan"]
+__all__ = ["CLOCKS", "OPENED", "SHARED", "Plan", "current_plan"]
 
 CLOCKS = ("virtual_clock", "frozen_clock")
 """The clock fixtures; a test names one of them or none."""
 OPENED = "_inbox_opened"
 """Attribute of a fixture's function: the async one that replaces it inside a run."""
+SHARED = "_inbox_shared_fixtures"
+"""Attribute of a test under `@given`: its fixtures that all examples share, though it did not say so."""
 
 _running: list[Plan] = []
 
@@ -50,6 +52,7 @@ class Plan:
         self._is_given = is_given
         self._deferred: list[Deferred] = []
         self._seed = _seed_of(item)
+        _refuse_shared(item)
 
     @contextlib.contextmanager
     def current(self) -> Iterator[None]:
@@ -168,6 +171,17 @@ def _seed_of(item: pytest.Item) -> int | None:
             pytrace=False,
         )
     return seed
+
+
+def _refuse_shared(item: pytest.Function) -> None:
+    shared = getattr(item.obj, SHARED, ())
+    if shared:
+        pytest.fail(
+            f"all examples of @given would share the fixture {shared[0]!r}, since it needs no loop: "
+            "make what it makes inside the test, or, where sharing is right, say so with "
+            "@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])",
+            pytrace=False,
+        )
 
 
 def _refuse_wide_async(fixture: Any) -> None:

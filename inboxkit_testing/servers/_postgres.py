@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import shutil
 import subprocess
 import sys
 import uuid
@@ -165,17 +164,19 @@ def _join_or_start(key: str) -> PostgresServer:
         users = _folders.users_of(folder)
         assert users is not None
         try:
-            _start(folder)
+            _start(folder, _folders.memory_folder())
             return _running(folder, users)
         except BaseException as error:
             users.close()
             if isinstance(error, ServerUnavailableError):
-                shutil.rmtree(folder, ignore_errors=True)
+                _folders.remove(folder)
             raise
 
 
-def _start(folder: Path) -> None:
+def _start(folder: Path, memory: Path | None) -> None:
     """Have a supervisor bring up the server in its folder, and wait until it is ready."""
+    if memory is not None:
+        (folder / "data").symlink_to(memory / folder.name)
     user, group = _other_user()
     installation = _binaries.installed()
     if user is not None:

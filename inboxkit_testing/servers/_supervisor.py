@@ -29,6 +29,7 @@ _STOP_SECONDS = 10.0
 
 _SETTINGS = {
     "autovacuum": "off",
+    "dynamic_shared_memory_type": "mmap",  # in the folder, so that nothing is left elsewhere
     "fsync": "off",
     "full_page_writes": "off",
     "jit": "off",
@@ -36,6 +37,7 @@ _SETTINGS = {
     "log_min_messages": "warning",
     "max_connections": "200",
     "max_wal_senders": "0",
+    "max_wal_size": "128MB",
     "shared_buffers": "32MB",
     "timezone": "UTC",
     "wal_level": "minimal",
@@ -69,6 +71,7 @@ class Supervisor:
         threading.Thread(target=self.wait_for_users, args=(server,), daemon=True).start()
         server.wait()
         if self.stopping.is_set():
+            shutil.rmtree((self.folder / "data").resolve(), ignore_errors=True)
             shutil.rmtree(self.folder, ignore_errors=True)
         # Else it died: its folder with the log stays for the reader, until the next start sweeps it.
 
@@ -89,7 +92,7 @@ class Supervisor:
     def make_data(self) -> None:
         """`initdb` with a superuser whom only the password lets in: other users share 127.0.0.1."""
         for name in ("data", "socket"):
-            path = self.folder / name
+            path = (self.folder / name).resolve()  # the data may be in memory
             path.mkdir(mode=0o700)
             if self.user is not None and self.group is not None:
                 os.chown(path, self.user, self.group)

@@ -187,10 +187,12 @@ def test_leftovers_of_a_killed_supervisor_are_swept_at_the_next_start() -> None:
     os.kill(supervisor, signal.SIGKILL)
     wait_for_end_of(supervisor)
     dead.kill()
-    assert dead.folder.exists()
+    data = (dead.folder / "data").resolve()
+    assert data.exists()
     postgres_server().close()
     wait_for_end_of(postgres)
     assert not dead.folder.exists()
+    assert not data.exists()
 
 
 @linux_only
