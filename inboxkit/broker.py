@@ -58,6 +58,8 @@ class Broker:
                 f"poll_interval must be a positive timedelta, not {poll_interval!r}"
             )
         self.poll_interval = poll_interval
+        self.instance = ""
+        """Whose it is, in events: the name of the service that serves it."""
         self._routes = Routes()
         self._opened_database = False
         self._is_open = False

@@ -82,6 +82,7 @@ class Service:
             )
         self.name = name
         self.broker = broker
+        broker.instance = name
         self._lifespan = lifespan
         self._drain_timeout = drain_timeout
         self._included: list[Included] = []

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from ._run import run
     from .app import SubscriberLog, TestApp
     from .clock import VirtualClock
+    from .databases import ObservedDatabase, open_test_database
     from .errors import (
         ClockStalledError,
         CrashedError,
@@ -25,6 +26,7 @@ __all__ = [
     "CrashedError",
     "HostClock",
     "InvariantViolation",
+    "ObservedDatabase",
     "SleepInTransactionError",
     "StatementGate",
     "SubscriberLog",
@@ -32,6 +34,7 @@ __all__ = [
     "Timeline",
     "VirtualClock",
     "delivery",
+    "open_test_database",
     "recorded",
     "run",
 ]
@@ -43,6 +46,7 @@ _HOMES = {
     "CrashedError": "errors",
     "HostClock": "hosts",
     "InvariantViolation": "errors",
+    "ObservedDatabase": "databases",
     "SleepInTransactionError": "errors",
     "StatementGate": "gate",
     "SubscriberLog": "app",
@@ -50,6 +54,7 @@ _HOMES = {
     "Timeline": "timeline",
     "VirtualClock": "clock",
     "delivery": "_delivering",
+    "open_test_database": "databases",
     "recorded": "timeline",
     "run": "_run",
 }

@@ -128,7 +128,8 @@ def _handlers_above(logger: logging.Logger) -> Iterator[logging.Handler]:
 
 def _line(event: events.Event, start: datetime) -> str:
     row = f"row {event.id}" if isinstance(event, events.RowEvent) else ""
-    return f"{_since(event.at - start):>14}  {event.queue:<12} {row:<8} {describe(event)}".rstrip()
+    place = f"{event.instance}/{event.queue}" if event.queue != event.instance else event.queue
+    return f"{_since(event.at - start):>15}  {place:<19} {row:<7} {describe(event)}".rstrip()
 
 
 def describe(event: events.Event) -> str:  # noqa: PLR0911, PLR0912 - one arm an event

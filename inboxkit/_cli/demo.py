@@ -104,7 +104,7 @@ def _virtual_part(console: Console, path: Path, examples: Examples) -> list[Chec
 
 
 def _show_timeline(console: Console, timeline: Timeline, clock: VirtualClock) -> None:
-    console.print("[dim]  since the start  queue        row[/]")
+    console.print("[dim]  since the start  service/queue       row[/]")
     for event, line in zip(timeline, timeline.lines(clock.start), strict=True):
         style = next((style for kind, style in _STYLES if isinstance(event, kind)), "")
         console.print(Text("  " + line, style=style), soft_wrap=True)

@@ -117,7 +117,7 @@ def _check_reports(file: _File, timeline: Timeline) -> Iterator[Check]:
 
 
 def _check_mailer(file: _File, timeline: Timeline) -> Iterator[Check]:
-    ends = [event.outcome for event in _events(timeline, events.Finished, "emails")]
+    ends = [event.outcome for event in _events(timeline, events.Finished, "emails", of="mailer")]
     yield _same(
         "mailer: one mail delivered, one dropped for its address", sorted(ends), ["ack", "drop"]
     )
@@ -189,8 +189,15 @@ def _check_shop(file: _File, story: Story) -> Iterator[Check]:
     )
 
 
-def _events(timeline: Timeline, kind: type[EventT], queue: str) -> list[EventT]:
-    return [e for e in timeline if isinstance(e, kind) and e.queue == queue]
+def _events(
+    timeline: Timeline, kind: type[EventT], queue: str, *, of: str | None = None
+) -> list[EventT]:
+    """The events of one kind and queue; `of`: of one service, where two have a queue of that name."""
+    return [
+        event
+        for event in timeline
+        if isinstance(event, kind) and event.queue == queue and of in (None, event.instance)
+    ]
 
 
 def _gaps(instants: list[datetime]) -> list[timedelta]:
