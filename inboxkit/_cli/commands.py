@@ -7,8 +7,6 @@ from importlib.metadata import version
 
 import click
 
-from .demo import run_demo
-
 __all__ = ["inboxkit"]
 
 
@@ -21,4 +19,6 @@ def inboxkit() -> None:
 @inboxkit.command()
 def demo() -> None:
     """Run four services on a temporary SQLite file, in real time and then in virtual time."""
+    from .demo import run_demo  # noqa: PLC0415 - the only command that needs the testing package
+
     sys.exit(run_demo())

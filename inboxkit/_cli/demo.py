@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -15,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from inboxkit import events
+from inboxkit import SystemClock, events
 from inboxkit_testing import Timeline, VirtualClock, recorded, run
 from inboxkit_testing.timeline import Note
 
@@ -24,6 +23,8 @@ from .demo_services import CRASH_AFTER, MESSAGES, real_time, virtual_time
 from .examples import Examples, load_examples
 
 __all__ = ["run_demo"]
+
+_real = SystemClock()
 
 _STYLES: tuple[tuple[type[events.Event], str], ...] = (
     (Note, "bold red"),
@@ -59,7 +60,7 @@ def _real_part(console: Console, path: Path, examples: Examples) -> list[Check]:
     console.print(
         f"[bold]In real time[/], on asyncio: four services, {MESSAGES} messages each, one SQLite file"
     )
-    began = time.perf_counter()
+    began = _real.monotonic()
     columns = (SpinnerColumn(), TextColumn("{task.fields[settled]} rows settled"), BarColumn())
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
         task = progress.add_task("", total=None, settled=0)
@@ -72,7 +73,7 @@ def _real_part(console: Console, path: Path, examples: Examples) -> list[Check]:
 
         with recorded(count) as timeline:
             anyio.run(real_time, path, examples, backend="asyncio")
-    console.print(f"  {settled} rows settled in {time.perf_counter() - began:.1f} s")
+    console.print(f"  {settled} rows settled in {_real.monotonic() - began:.1f} s")
     return _show(console, check_real_time(path, timeline))
 
 
@@ -82,7 +83,7 @@ def _virtual_part(console: Console, path: Path, examples: Examples) -> list[Chec
         f"{CRASH_AFTER} into a five-minute render its process dies"
     )
     clock = VirtualClock()
-    began = time.perf_counter()
+    began = _real.monotonic()
     columns = (SpinnerColumn(), TextColumn("virtual time {task.fields[now]}"), BarColumn())
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as progress:
         task = progress.add_task("", total=timedelta(days=3).total_seconds(), now="")
@@ -93,7 +94,7 @@ def _virtual_part(console: Console, path: Path, examples: Examples) -> list[Chec
 
         with recorded(show) as timeline:
             story = run(virtual_time, path, examples, clock, timeline, backend="trio", clock=clock)
-    real = time.perf_counter() - began
+    real = _real.monotonic() - began
     virtual = clock.now() - clock.start
     _show_timeline(console, timeline, clock)
     console.print(

@@ -5,7 +5,6 @@ Rules 0.2, 0.8 and 0.18 of SEMANTICS.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -40,7 +39,8 @@ def whole_seconds(lease: timedelta) -> timedelta:
         raise DeclarationError(f"lease must be a timedelta, not {lease!r}")
     if lease <= timedelta(0):
         raise DeclarationError(f"lease must be longer than zero, not {lease!r}")
-    return timedelta(seconds=math.ceil(lease / timedelta(seconds=1)))
+    second = timedelta(seconds=1)
+    return -(-lease // second) * second  # in whole numbers: a float rounds a microsecond away
 
 
 def add(instant: datetime, delay: timedelta) -> datetime:
