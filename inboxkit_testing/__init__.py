@@ -2,24 +2,61 @@
 
 from __future__ import annotations
 
-from .clock import VirtualClock
-from .errors import (
-    ClockStalledError,
-    CrashedError,
-    InvariantViolation,
-    SleepInTransactionError,
-)
-from .gate import StatementGate
-from .hosts import HostClock
-from .run import run
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ._run import run
+    from .clock import VirtualClock
+    from .databases import ObservedDatabase, open_test_database
+    from .errors import (
+        ClockStalledError,
+        CrashedError,
+        InvariantViolation,
+        SleepInTransactionError,
+    )
+    from .gate import StatementGate
+    from .hosts import HostClock
+    from .runner import VirtualRunner
 
 __all__ = [
     "ClockStalledError",
     "CrashedError",
     "HostClock",
     "InvariantViolation",
+    "ObservedDatabase",
     "SleepInTransactionError",
     "StatementGate",
     "VirtualClock",
+    "VirtualRunner",
+    "open_test_database",
     "run",
 ]
+
+# Looked up when used: every pytest loads this package with the plugin, and most have no use for it.
+# No module may be called like a public name, or its import would take the name's place.
+_HOMES = {
+    "ClockStalledError": "errors",
+    "CrashedError": "errors",
+    "HostClock": "hosts",
+    "InvariantViolation": "errors",
+    "ObservedDatabase": "databases",
+    "SleepInTransactionError": "errors",
+    "StatementGate": "gate",
+    "VirtualClock": "clock",
+    "VirtualRunner": "runner",
+    "open_test_database": "databases",
+    "run": "_run",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
