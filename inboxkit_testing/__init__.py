@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     )
     from .gate import StatementGate
     from .hosts import HostClock
+    from .runner import VirtualRunner
     from .timeline import Timeline, recorded
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "TestApp",
     "Timeline",
     "VirtualClock",
+    "VirtualRunner",
     "delivery",
     "open_test_database",
     "recorded",
@@ -53,6 +55,7 @@ _HOMES = {
     "TestApp": "app",
     "Timeline": "timeline",
     "VirtualClock": "clock",
+    "VirtualRunner": "runner",
     "delivery": "_delivering",
     "open_test_database": "databases",
     "recorded": "timeline",

@@ -1,10 +1,29 @@
-"""Fixtures of the kit's own tests: its loops are under test here, so no plugin runs them."""
+"""The kit's own tests: its loops are under test here, so they call `run` themselves."""
 
 from __future__ import annotations
 
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
 import pytest
 
 from inboxkit_testing.backends import BackendName
+
+CELLS = [
+    ("inloop", "asyncio"),
+    ("inloop", "trio"),
+    ("thread", "asyncio"),
+    ("thread", "trio"),
+    ("aiosqlite", "asyncio"),
+    ("asyncpg", "asyncio"),
+    ("psycopg", "asyncio"),
+    ("psycopg", "trio"),
+]
+"""Drivers with the backends that they run on."""
 
 
 @pytest.fixture(params=["asyncio", "trio"])
@@ -13,14 +32,36 @@ def backend(request: pytest.FixtureRequest) -> BackendName:
     return name
 
 
-@pytest.fixture(params=["sqlite-inloop", "sqlite+thread", "sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path, backend: BackendName) -> str:  # noqa: ANN001
-    match request.param:
-        case "sqlite-inloop":
-            return f"sqlite+inloop:///{tmp_path}/kit.db"
-        case "sqlite+thread":
-            return f"sqlite+thread:///{tmp_path}/kit.db"
-        case "sqlite":
-            return f"sqlite:///{tmp_path}/kit.db"
-        case _:
-            return request.getfixturevalue("postgres_url")
+@pytest.fixture(scope="session")
+def postgres_database() -> Iterator[str]:
+    """A database of this session's own, as ``user@host:port/name``."""
+    url = os.environ.get("INBOXKIT_TEST_POSTGRES_URL")
+    if url is None:
+        try:
+            socket.create_connection(("127.0.0.1", 5432), timeout=1).close()
+        except OSError:
+            pytest.skip("no PostgreSQL: set INBOXKIT_TEST_POSTGRES_URL")
+        url = "postgresql://postgres@127.0.0.1:5432/postgres"
+    name = f"inboxkit_{uuid4().hex}"
+    with psycopg.connect(url, autocommit=True) as admin:
+        admin.execute(f"CREATE DATABASE {name}".encode())
+        server = url.partition("://")[2].partition("?")[0].partition("/")[0]
+        yield f"{server}/{name}"
+        admin.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+
+
+@pytest.fixture(params=CELLS, ids="-".join)
+def cell(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, BackendName]:
+    """The URL of an empty database, and a backend that its driver runs on."""
+    driver, backend = request.param
+    return url_for(driver, request, tmp_path), backend
+
+
+def url_for(driver: str, request: pytest.FixtureRequest, folder: Path) -> str:
+    """The URL of an empty database behind that driver."""
+    if driver not in {"asyncpg", "psycopg"}:
+        return f"sqlite+{driver}:///{folder / 'kit.db'}"
+    location = request.getfixturevalue("postgres_database")
+    with psycopg.connect(f"postgresql://{location}", autocommit=True) as admin:
+        admin.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+    return f"postgresql+{driver}://{location}"
