@@ -74,15 +74,17 @@ def golden() -> Callable[[str, str], None]:
     return compare
 
 
-@pytest.fixture
-def with_database(url: str) -> Callable[[Callable[[Database], Awaitable[Any]]], Any]:
-    """Run an async test with a database, and return what it returns."""
+@pytest.fixture(params=["asyncio", "trio"])
+def with_database(
+    request: pytest.FixtureRequest, url: str
+) -> Callable[[Callable[[Database], Awaitable[Any]]], Any]:
+    """Run an async test with a database, and return what it returns; with either driver."""
 
     def run(test: Callable[[Database], Awaitable[Any]]) -> Any:
         async def main() -> Any:
             async with Database(url) as db:
                 return await test(db)
 
-        return anyio.run(main)
+        return anyio.run(main, backend=request.param)
 
     return run

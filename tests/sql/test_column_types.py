@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -21,6 +22,7 @@ from inboxkit._sql.column_types import COLUMN_TYPES, FAMILIES, Accepts
 from inboxkit._sql.dialect import get_dialect
 from inboxkit._sql.insert import insert
 from inboxkit._sql.sqlite.values import family
+from inboxkit._sql.table import bind
 from inboxkit.database import Database
 from inboxkit.errors import SchemaError
 
@@ -54,12 +56,12 @@ DECLARED = {
         "TEXT": ["TEXT", "VARCHAR(40)", "CLOB", "text"],
         "BLOB": ["BLOB"],
         "REAL": ["REAL", "FLOAT", "DOUBLE PRECISION"],
-        "NUMERIC": ["NUMERIC", "DECIMAL(10, 2)", "STRING", "DATE"],
+        "NUMERIC": ["NUMERIC", "DECIMAL(10, 2)", "STRING", "DATE", "ANY"],
         "BOOLEAN": ["BOOLEAN"],
         "UUID": ["UUID"],
         "JSON": ["JSON", "jsonb"],
         "TIME": ["DATETIME", "TIMESTAMP", "DATETIME(3)"],
-        "NONE": ["", "ANY"],
+        "NONE": [""],
     },
 }
 """What a table may declare, by what the check makes of it."""
@@ -70,6 +72,9 @@ VALUES: dict[type, Any] = {
     UUID: UUID(int=7),
     bytes: b"\x00\xff",
     dict: {"a": "1.0"},
+    bool: True,
+    float: 0.5,
+    Decimal: Decimal("1.25"),
     datetime: datetime(2019, 12, 31, 23, 59, 59, 123456, tzinfo=UTC),
 }
 ROLES = {
@@ -172,6 +177,39 @@ async def use(db: Database, row: Accepts, spec: InboxSpec, info: Any, declared: 
     assert settled.result == "written", declared
 
 
+DATA = [row for row in COLUMN_TYPES if row.role is Role.DATA]
+
+
+@pytest.mark.parametrize("row", DATA, ids=name_of)
+def test_data_columns_hold_what_is_accepted(row: Accepts, with_database: WithDatabase) -> None:
+    async def test(db: Database) -> None:
+        await create_domains(db)
+        dialect = get_dialect(db.dialect)
+        for kind in row.on(db.dialect):
+            for declared in DECLARED[db.dialect][kind]:
+                table = f"t{uuid.uuid4().hex}"
+                await db.execute(f"CREATE TABLE {table} (id integer PRIMARY KEY, it {declared})")
+                it = Column("it", type=row.python)
+                spec = InboxSpec(table, id=Column("id", type=int), columns=(it,))
+                info = await db.run(dialect.describe(spec))
+                check(dialect, spec, info)
+                value = VALUES[row.python]
+                if row.python is str and kind in ("json", "jsonb"):
+                    value = '"00é7"'
+                if kind == "timestamp without time zone":
+                    value = value.replace(tzinfo=None)
+                if row.python is str and kind == "bpchar":
+                    value = value.ljust(40)
+                rows = [NewRow(spec, {"id": n, "it": value}) for n in range(2)]
+                await db.run(insert(dialect, spec, info, rows, on_conflict="error", now=None))
+                column = bind(dialect, spec, info).columns[1]
+                for (raw,) in await db.fetch(f"SELECT it FROM {table}"):
+                    found = column.decode(raw)
+                    assert (found, type(found)) == (value, type(value)), declared
+
+    with_database(test)
+
+
 @pytest.mark.parametrize("row", ROWS, ids=name_of)
 def test_other_types_are_refused_with_the_cure(row: Accepts, with_database: WithDatabase) -> None:
     async def test(db: Database) -> None:
@@ -202,6 +240,11 @@ def test_other_types_are_refused_with_the_cure(row: Accepts, with_database: With
 )
 def test_declared_types_of_sqlite_fall_into_their_family(declared: str) -> None:
     assert declared in DECLARED["sqlite"][family(declared)]
+
+
+def test_any_is_no_type_in_strict_tables_only() -> None:
+    assert family("ANY") == "NUMERIC"
+    assert family("ANY", strict=True) == "NONE"
 
 
 def test_every_type_of_the_table_is_tried_here() -> None:
