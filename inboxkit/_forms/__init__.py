@@ -8,6 +8,7 @@ from inboxkit._core.lease import ExpirySteps
 from inboxkit._core.spec import InboxSpec
 from inboxkit._sql.dialect import Dialect
 from inboxkit._sql.info import TableInfo
+from inboxkit.abc import ClaimForm
 from inboxkit.errors import DialectError
 
 from .lease import LeaseForm
@@ -26,7 +27,7 @@ def open_form(
     lease: timedelta,
     cap: int | None,
     steps: ExpirySteps,
-) -> LeaseForm:
+) -> ClaimForm:
     """Make the claim form that a description asks for.
 
     Args:

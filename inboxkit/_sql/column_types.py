@@ -63,7 +63,7 @@ FAMILIES: Final = {
     "UUID": "UUID",
     "JSON": "JSON",
     "TIME": "DATETIME or TIMESTAMP",
-    "NONE": "no type, or ANY",
+    "NONE": "no type (ANY in a STRICT table)",
 }
 """How the families of SQLite's declared types are spelt for people."""
 
@@ -98,7 +98,7 @@ COLUMN_TYPES: Final = (
         ("double precision", "real", "numeric"),
         ("REAL", "INT", "NUMERIC", "NONE"),
     ),
-    Accepts(Role.DATA, Decimal, ("numeric",), ("NUMERIC", "TEXT", "REAL", "INT", "NONE")),
+    Accepts(Role.DATA, Decimal, ("numeric",), ("TEXT", "NUMERIC", "NONE")),
     Accepts(Role.DATA, str, (*_TEXTS, "bpchar", "jsonb", "json"), ("TEXT", "JSON", "TIME", "NONE")),
     Accepts(Role.DATA, bytes, ("bytea",), ("BLOB", "NONE")),
     Accepts(Role.DATA, UUID, ("uuid",), ("UUID", "TEXT", "BLOB", "NONE")),
@@ -178,6 +178,8 @@ def markdown() -> str:
 def _without_none(python: Any) -> Any:
     if typing.get_origin(python) is typing.Annotated:
         return _without_none(typing.get_args(python)[0])
+    if isinstance(python, typing.NewType):
+        return _without_none(python.__supertype__)
     if typing.get_origin(python) in {typing.Union, types.UnionType}:
         kept = [one for one in typing.get_args(python) if one is not types.NoneType]
         return kept[0] if len(kept) == 1 else python

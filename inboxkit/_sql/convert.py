@@ -90,7 +90,9 @@ def text(*, nul: bool) -> Convert:
 
 def binary(value: Any) -> bytes:
     """Encode bytes."""
-    return bytes(expect(value, bytes, bytearray, memoryview))
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    return bytes(expect(value, bytes))
 
 
 def boolean(value: Any) -> bool:

@@ -142,9 +142,7 @@ class Bench:
         defaults = {"grp": "a", "prio": 0, "due": None, "body": b"{}", "tries": 1}
         given = {name: value for name, value in defaults.items() if name in described}
         made = [NewRow(self.spec, given | row) for row in rows]
-        script = insert(
-            self.dialect, self.spec, self.info, made, on_conflict="error", now=self.now
-        )
+        script = insert(self.dialect, self.spec, self.info, made, on_conflict="error", now=self.now)
         ids: list[Any] = await self.db.run(script)
         return ids
 

@@ -248,8 +248,10 @@ def test_claims_agree_whatever_indexes_there_are(bench: Any) -> None:
         await b.create()
         times = [None, *(b.now + n * SECOND for n in range(-3, 3))]
         rows = await b.insert(
-            *({"prio": rng.randrange(3), "due": b.now + rng.randrange(-3, 2) * SECOND}
-              for _ in range(60))
+            *(
+                {"prio": rng.randrange(3), "due": b.now + rng.randrange(-3, 2) * SECOND}
+                for _ in range(60)
+            )
         )
         for id in rows:
             if (lease := rng.choice(times)) is not None:

@@ -192,9 +192,11 @@ def test_mixed_settlements_are_one_transaction(bench: Any) -> None:
 
 def test_failing_row_fails_alone_in_a_second_transaction(bench: Any) -> None:
     async def test(b: Any) -> None:
-        await b.create("CREATE UNIQUE INDEX {table}_u ON {table} (grp, prio)".replace(
-            "{table}_u", b.dialect.quote(b.table + "u")
-        ))
+        await b.create(
+            "CREATE UNIQUE INDEX {table}_u ON {table} (grp, prio)".replace(
+                "{table}_u", b.dialect.quote(b.table + "u")
+            )
+        )
         await b.insert(*({"prio": n} for n in range(50)), {"grp": "dead", "prio": 20})
         rows = (await b.form().claim(limit=50)).rows
         b.runs.clear()
@@ -249,12 +251,11 @@ def test_settlement_waits_for_a_row_that_its_handler_wrote(bench: Any) -> None:
         async def settle() -> None:
             done.extend(await b.form().settle([(fence, FINISH)]))
 
-        async with anyio.create_task_group() as tasks:
-            async with b.db.transaction() as handler:
-                await handler.execute(f"UPDATE {b.name} SET prio = 7 WHERE id = $1", fence.id)
-                tasks.start_soon(settle)
-                await anyio.wait_all_tasks_blocked()
-                assert not done
+        async with anyio.create_task_group() as tasks, b.db.transaction() as handler:
+            await handler.execute(f"UPDATE {b.name} SET prio = 7 WHERE id = $1", fence.id)
+            tasks.start_soon(settle)
+            await anyio.wait_all_tasks_blocked()
+            assert not done
         assert results(done) == ["written"]
 
     bench(test)

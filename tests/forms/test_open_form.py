@@ -29,7 +29,7 @@ def attempt_to_open(dialect: str, **roles: Any) -> None:
 
 
 def test_row_lock_form_is_refused_on_sqlite_by_name() -> None:
-    with pytest.raises(DialectError, match="row lock.*SQLite"):
+    with pytest.raises(DialectError, match=r"row lock.*SQLite"):
         attempt_to_open("sqlite")
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import anyio
 import psycopg
 import pytest
 from psycopg import sql
+
+from inboxkit.database import Database
 
 SERVER = os.environ.get(
     "INBOXKIT_TEST_POSTGRES_URL", "postgresql://postgres@127.0.0.1:5432/postgres"
@@ -42,3 +47,44 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def table() -> str:
     """A table's name that no other test uses."""
     return f"jobs {uuid.uuid4().hex[:12]}"
+
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@pytest.fixture
+def golden() -> Callable[[str, str], None]:
+    """Compare text with a file, so that a change of SQL is seen in review.
+
+    INBOXKIT_UPDATE_GOLDEN=1 writes the files anew.
+    """
+
+    def compare(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if os.environ.get("INBOXKIT_UPDATE_GOLDEN"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+            return
+        kept = path.read_text() if path.exists() else ""
+        if kept != text:
+            lines = (kept.splitlines(), text.splitlines())
+            diff = "\n".join(difflib.unified_diff(*lines, str(path), "now", lineterm=""))
+            pytest.fail(f"{name} has changed; INBOXKIT_UPDATE_GOLDEN=1 accepts it\n{diff}")
+
+    return compare
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def with_database(
+    request: pytest.FixtureRequest, url: str
+) -> Callable[[Callable[[Database], Awaitable[Any]]], Any]:
+    """Run an async test with a database, and return what it returns; with either driver."""
+
+    def run(test: Callable[[Database], Awaitable[Any]]) -> Any:
+        async def main() -> Any:
+            async with Database(url) as db:
+                return await test(db)
+
+        return anyio.run(main, backend=request.param)
+
+    return run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
@@ -25,6 +26,10 @@ _TYPES: Final[dict[Any, str]] = {
     float: "double precision",
     Decimal: "numeric",
     dict: "jsonb",
+    list: "jsonb",
+    dt.date: "date",
+    dt.time: "time",
+    dt.timedelta: "interval",
 }
 
 

@@ -52,6 +52,17 @@ def _read_bytes(value: Any) -> bytes:
     return value if isinstance(value, bytes) else bytes(value)
 
 
+def _read_uuid(value: Any) -> UUID:
+    """asyncpg has a UUID class of its own."""
+    return value if type(value) is UUID else UUID(int=convert.expect(value, UUID).int)
+
+
+def _read_whole(value: Any) -> int:
+    if value != value.to_integral_value():
+        raise MisfitError("expected int, not a number with a fraction")
+    return int(value)
+
+
 def _naive(value: Any) -> datetime:
     if convert.expect(value, datetime).utcoffset() is not None:
         raise MisfitError("expected a naive datetime for a timestamp without time zone")
@@ -67,7 +78,7 @@ def _integer(family: str) -> Convert:
 _BY_FAMILY: Final[dict[str, Converter]] = {
     **{family: Converter(_integer(family)) for family in LARGEST},
     **{family: Converter(_TEXT) for family in _TEXTS},
-    "uuid": Converter(convert.uuid),
+    "uuid": Converter(convert.uuid, _read_uuid),
     "bytea": Converter(convert.binary, _read_bytes),
     "boolean": Converter(convert.boolean),
     "real": Converter(convert.floating),
@@ -78,6 +89,10 @@ _BY_FAMILY: Final[dict[str, Converter]] = {
     "json": Converter(convert.json_text(_TEXT), convert.json_value),
     "jsonb": Converter(convert.json_text(_TEXT), convert.json_value),
 }
+
+
+_BY_DRIVER: Final = Converter(convert.builtin)
+"""Arrays, enums, ranges, extensions' types: whatever the driver makes of them."""
 
 
 def converter(role: Role, column: Column, info: ColumnInfo | None) -> Converter:
@@ -119,9 +134,11 @@ def _payload_as_given(value: Any) -> Any:
 def _value(python: Any, family: str) -> Converter:
     if python is str and family in _JSON:
         return Converter(_TEXT)
-    found = _BY_FAMILY.get(family)
-    if found is None:
-        found = Converter(convert.builtin)
+    if python is int and family == "numeric":
+        return Converter(convert.decimal, _read_whole)
+    found = _BY_FAMILY.get(family, _BY_DRIVER)
+    if getattr(python, "__origin__", python) in {dict, list} and family in _TEXTS:
+        found = _BY_FAMILY["json"]
     if python is None or python is _PLAIN.get(family):
         return found
     return Converter(_encode_as(python, found.encode), convert.as_type(python, found.decode))

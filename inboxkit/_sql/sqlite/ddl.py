@@ -55,19 +55,25 @@ def _column(role: Role, column: Column) -> str:
 
 
 def _indexes(spec: InboxSpec) -> list[str]:
-    keys = [names.quote(column.name) for _role, column in claim_keys(spec)]
-    found = []
-    if len(keys) > 1:
-        where = f" WHERE {names.quote(spec.processed_at.name)} IS NULL" if spec.processed_at else ""
-        found.append(_index(spec, "queue", ", ".join(keys), where))
-    if spec.fifo and spec.group is not None and spec.locked_until is not None:
-        # Is any row of the group in work? Asked at every claim and renewal.
-        lease = names.quote(spec.locked_until.name)
-        columns = f"{names.quote(spec.group.name)}, {lease}"
-        found.append(_index(spec, "lease", columns, f" WHERE {lease} IS NOT NULL"))
-    return found
+    """Rows that wait, in claim order; and rows in work by the end of their leases, so that no claim
+    walks over them."""
+    keys = ", ".join(names.quote(column.name) for _role, column in claim_keys(spec))
+    processed = spec.processed_at
+    unfinished = f"{names.quote(processed.name)} IS NULL" if processed is not None else ""
+    if spec.locked_until is None:
+        return [_index(spec, "_queue", keys, unfinished)]
+    lease = names.quote(spec.locked_until.name)
+    # A FIFO head is the head also while it is in work: its index has the leased rows too.
+    free = "" if spec.fifo else f"{lease} IS NULL"
+    group = f"{names.quote(spec.group.name)}, " if spec.group is not None else ""
+    where = " AND ".join(condition for condition in (unfinished, free) if condition)
+    return [
+        _index(spec, "_queue", keys, where),
+        _index(spec, "_lease", group + lease, f"{lease} IS NOT NULL"),
+    ]
 
 
-def _index(spec: InboxSpec, suffix: str, columns: str, where: str) -> str:
-    name = names.table(f"{spec.table}_{suffix}", spec.schema)
-    return f"CREATE INDEX {name} ON {names.quote(spec.table)} ({columns}){where}"
+def _index(spec: InboxSpec, suffix: str, keys: str, where: str) -> str:
+    name = names.table(spec.table + suffix, spec.schema)
+    text = f"CREATE INDEX {name} ON {names.quote(spec.table)} ({keys})"
+    return f"{text} WHERE {where}" if where else text

@@ -22,7 +22,7 @@ def describe(spec: InboxSpec) -> Script[TableInfo]:
         columns = yield _columns(spec)
         if not columns.rows:
             tables = yield _tables(spec)
-            nearby = tuple(name for name, _kind in tables.rows)
+            nearby = tuple(row[0] for row in tables.rows)
             return TableInfo(spec.table, spec.schema, "missing", folds_case=True, nearby=nearby)
         kinds = yield _tables(spec)
         indexes = yield _indexes(spec)
@@ -48,12 +48,12 @@ def _columns(spec: InboxSpec) -> Statement:
 
 def _tables(spec: InboxSpec) -> Statement:
     if spec.schema is not None:
-        master = f"SELECT name, type FROM {quote(spec.schema)}.sqlite_master"
+        master = f"SELECT name, type, sql FROM {quote(spec.schema)}.sqlite_master"
     else:
         # An unqualified name is looked for among temporary tables first.
         master = (
-            "SELECT name, type FROM (SELECT name, type FROM sqlite_temp_master "
-            "UNION ALL SELECT name, type FROM sqlite_master)"
+            "SELECT name, type, sql FROM (SELECT name, type, sql FROM sqlite_temp_master "
+            "UNION ALL SELECT name, type, sql FROM sqlite_master)"
         )
     return Statement("describe tables", f"{master} WHERE type IN ('table', 'view')")
 
@@ -81,23 +81,28 @@ def _read(spec: InboxSpec, columns: Answer, kinds: Answer, indexes: Answer) -> T
         and str(keys[0][1]).upper() == "INTEGER"
         and not any(row[2] == "pk" for row in indexes.rows)
     )
-    named = [kind for name, kind in kinds.rows if name.lower() == spec.table.lower()]
+    named = [row for row in kinds.rows if row[0].lower() == spec.table.lower()]
+    _name, kind, text = named[0] if named else ("", "table", "")  # in an attached database
+    strict = "STRICT" in (text or "").rpartition(")")[2].upper()
     return TableInfo(
         spec.table,
         spec.schema,
-        "view" if named[:1] == ["view"] else "table",
-        tuple(_read_column(row, is_rowid=is_rowid and bool(row[4])) for row in columns.rows),
+        "view" if kind == "view" else "table",
+        tuple(
+            _read_column(row, is_rowid=is_rowid and bool(row[4]), strict=strict)
+            for row in columns.rows
+        ),
         tuple(found),
         folds_case=True,
     )
 
 
-def _read_column(row: tuple[Any, ...], *, is_rowid: bool) -> ColumnInfo:
+def _read_column(row: tuple[Any, ...], *, is_rowid: bool, strict: bool) -> ColumnInfo:
     name, declared, not_null, has_default, _key, hidden = row
     return ColumnInfo(
         name,
         declared,
-        family(declared),
+        family(declared, strict=strict),
         nullable=not not_null and not is_rowid,
         has_default=bool(has_default) or is_rowid,
         computed=hidden != 0,  # or hidden by a virtual table

@@ -6,17 +6,18 @@ reads and then writes under the write lock that its transaction took first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from inboxkit._core.settlement import Destination, Verb
 from inboxkit._core.spec import Role
 from inboxkit._sql.lease import RELEASE, Held, Row, Write, claim_threshold
 from inboxkit._sql.statement import Statement, Steps, Transaction
-from inboxkit._sql.table import BoundColumn, Table
+from inboxkit._sql.table import Table
 from inboxkit.errors import DatabaseError
 
 from . import names, values
+from .claim import claim_select, claim_update
 
 __all__ = ["SqliteLease"]
 
@@ -35,37 +36,23 @@ class SqliteLease:
         self._processed = table.find(Role.PROCESSED_AT)
         self._group = None if group is None else table.get(Role.GROUP).encode(group)
         self._threshold = claim_threshold(cap, values.LARGEST)
-        self._select = _claim_select(table, has_group=group is not None)
 
     def claim(self, *, now: Any, expiry: Any, limit: int) -> Steps[Sequence[Row]]:
-        """Read due rows in claim order, then lease them by id.
-
-        Not one UPDATE … RETURNING: that answers in no order, and only what stands in a row after
-        the count, which does not tell a row at its cap from one past it.
-        """
+        """Lease due rows."""
         given = (now,) if self._group is None else (now, self._group)
-        answer = yield Statement("claim due", f"{self._select} LIMIT {int(limit)}", given)
+        text = claim_select(self._table, int(limit), has_group=self._group is not None)
+        answer = yield Statement("claim due", text, given)
         if answer.rows:
             ids = tuple(row[0] for row in answer.rows)
-            yield Statement(
-                "claim", self._claim_update(len(ids)), (expiry, *ids), returns_rows=False
-            )
+            text = claim_update(self._table, len(ids), threshold=self._threshold)
+            yield Statement("claim", text, (expiry, *ids), returns_rows=False)
         return answer.rows
-
-    def _claim_update(self, count: int) -> str:
-        sets = [f"{self._lease} = $1"]
-        if self._attempt is not None:
-            sets.append(f"{self._attempt.sql} = {_counted(self._attempt.sql, self._threshold)}")
-        ids = ", ".join(f"${n + 2}" for n in range(count))
-        return (
-            f"UPDATE {self._table.sql} SET {', '.join(sets)} WHERE {self._table.id.sql} IN ({ids})"
-        )
 
     def renew(self, rows: Sequence[Held], *, now: Any) -> Statement:
         """Prolong, where the fence holds."""
         held, parameters = _held(rows)
         text = (
-            f"{held} UPDATE {self._table.sql} AS q SET {self._lease} = held.value FROM held "
+            f"{held} UPDATE {self._table.sql} AS q SET {self._lease} = inboxkit_held.value FROM inboxkit_held "
             f"WHERE {self._fence()}"
         )
         if self._table.spec.fifo:
@@ -76,7 +63,7 @@ class SqliteLease:
     def still_held(self, rows: Sequence[Held], *, now: Any) -> Statement:
         """Not asked for: nobody else's lock hides a row here, so what was not renewed is lost."""
         held, parameters = _held(rows)
-        text = f"{held} SELECT q.{self._table.id.sql} FROM held CROSS JOIN {self._table.sql} AS q"
+        text = f"{held} SELECT q.{self._table.id.sql} FROM inboxkit_held CROSS JOIN {self._table.sql} AS q"
         text += f" WHERE {self._fence()}"
         if self._table.spec.fifo:
             parameters = (*parameters, now)
@@ -104,45 +91,43 @@ class SqliteLease:
 
     def _statement(self, write: Write, rows: Sequence[Held], now: Any) -> Statement:
         if write.verb is Verb.FINISH and self._processed is None:
-            return self._delete(rows)
+            return self._delete(write.name, rows)
         held, parameters = _held(rows)
-        sets = [f"{self._lease} = {'held.value' if write.verb is Verb.HOLD else 'NULL'}"]
+        sets = [f"{self._lease} = {'inboxkit_held.value' if write.verb is Verb.HOLD else 'NULL'}"]
         match write.verb:
             case Verb.FINISH:
                 assert self._processed is not None
                 sets.append(f"{self._processed.sql} = ${len(parameters) + 1}")
                 parameters = (*parameters, now)
             case Verb.POSTPONE:
-                sets.append(f"{self._table.get(Role.RETRY_AFTER).sql} = held.value")
+                sets.append(f"{self._table.get(Role.RETRY_AFTER).sql} = inboxkit_held.value")
             case Verb.MOVE:
                 assert write.destination is not None
                 group = self._table.get(Role.GROUP)
                 sets.append(f"{group.sql} = ${len(parameters) + 1}")
                 parameters = (*parameters, group.encode(write.destination.group))
             case _ if write == RELEASE and self._attempt is not None:
-                sets.append(f"{self._attempt.sql} = q.{self._attempt.sql} - held.value")
+                sets.append(f"{self._attempt.sql} = q.{self._attempt.sql} - inboxkit_held.value")
             case _:
                 pass
         # Row values in IN (VALUES …) would scan the table; the join finds each row by its id.
         text = (
-            f"{held} UPDATE {self._table.sql} AS q SET {', '.join(sets)} FROM held "
+            f"{held} UPDATE {self._table.sql} AS q SET {', '.join(sets)} FROM inboxkit_held "
             f"WHERE {self._fence()} RETURNING {self._table.id.sql}"
         )
         return Statement(write.name, text, parameters)
 
-    def _delete(self, rows: Sequence[Held]) -> Statement:
+    def _delete(self, name: str, rows: Sequence[Held]) -> Statement:
         held, parameters = _held(rows)
         text = (
             f"{held} DELETE FROM {self._table.sql} WHERE {self._table.id.sql} IN "
             f"({self._found(self._table.id.sql)}) RETURNING {self._table.id.sql}"
         )
-        return Statement(Verb.FINISH.value, text, parameters)
+        return Statement(name, text, parameters)
 
     def _found(self, column: str) -> str:
         # CROSS JOIN keeps the order: the few held rows first, each then found by its id.
-        return (
-            f"SELECT q.{column} FROM held CROSS JOIN {self._table.sql} AS q WHERE {self._fence()}"
-        )
+        return f"SELECT q.{column} FROM inboxkit_held CROSS JOIN {self._table.sql} AS q WHERE {self._fence()}"
 
     def _move(self, destination: Destination, rows: Sequence[Held]) -> Steps[list[Any]]:
         """Copy and delete in the script's transaction; SQLite has no DELETE inside a WITH."""
@@ -152,20 +137,20 @@ class SqliteLease:
         taken = [f"q.{name}" if name.lower() != self._lease.lower() else "NULL" for name in stored]
         id_ = self._table.id.sql
         copied = yield Statement(
-            "dead letter insert",
+            "move insert",
             f"{held} INSERT INTO {names.table(destination.table, destination.schema)} "
-            f"({', '.join(stored)}) SELECT {', '.join(taken)} FROM held "
+            f"({', '.join(stored)}) SELECT {', '.join(taken)} FROM inboxkit_held "
             f"CROSS JOIN {self._table.sql} AS q WHERE {self._fence()} RETURNING {id_}",
             parameters,
         )
-        deleted = yield self._delete(rows)
+        deleted = yield self._delete("move delete", rows)
         moved = {row[0] for row in copied.rows}
         gone = {row[0] for row in deleted.rows}
         if moved != gone:
             raise DatabaseError(
                 f"moving {len(gone)} rows of {self._table.spec.name!r} to {destination.name!r} copied "
                 f"{len(moved)} (a trigger?); nothing was moved",
-                statement="dead letter insert",
+                statement="move insert",
             )
         return list(gone)
 
@@ -181,22 +166,17 @@ class SqliteLease:
         )
 
     def _fence(self) -> str:
-        fence = f"q.{self._table.id.sql} = held.id AND q.{self._lease} = held.token"
+        fence = (
+            f"q.{self._table.id.sql} = inboxkit_held.id AND q.{self._lease} = inboxkit_held.token"
+        )
         if self._attempt is not None:
-            fence += f" AND (held.attempt IS NULL OR q.{self._attempt.sql} = held.attempt)"
+            fence += f" AND (inboxkit_held.attempt IS NULL OR q.{self._attempt.sql} = inboxkit_held.attempt)"
         return fence
 
 
-def _counted(attempt: str, threshold: int) -> str:
-    # Text in the column would count as more than any number and so as past every cap.
-    return (
-        f"CASE WHEN typeof({attempt}) <> 'integer' THEN 2 WHEN {attempt} > {threshold} "
-        f"THEN {attempt} ELSE {attempt} + 1 END"
-    )
-
-
 def _held(rows: Sequence[Held]) -> tuple[str, tuple[Any, ...]]:
-    """The rows as a table `held`: one line for each token that may stand in a row."""
+    """The rows as a table: one line for each token that may stand in a row. Its name hides a real
+    table of that name, so it is one that nobody has."""
     parameters = tuple(
         value
         for row in rows
@@ -206,58 +186,4 @@ def _held(rows: Sequence[Held]) -> tuple[str, tuple[Any, ...]]:
     lines = ", ".join(
         f"(${n + 1}, ${n + 2}, ${n + 3}, ${n + 4})" for n in range(0, len(parameters), 4)
     )
-    return f"WITH held(id, token, attempt, value) AS (VALUES {lines})", parameters
-
-
-def _claim_select(table: Table, *, has_group: bool) -> str:
-    columns = ", ".join(f"q.{column.sql}" for column in table.columns)
-    conditions = " AND ".join(_fifo(table) if table.spec.fifo else _due(table, has_group=has_group))
-    keys = ", ".join(f"q.{column.sql}" for column in _keys(table))
-    return f"SELECT {columns} FROM {table.sql} AS q WHERE {conditions} ORDER BY {keys}"
-
-
-def _keys(table: Table) -> Iterator[BoundColumn]:
-    """The claim order; NULL sorts first on SQLite by itself."""
-    for role in (Role.PRIORITY, Role.RETRY_AFTER, Role.ID):
-        column = table.find(role)
-        if column is not None:
-            yield column
-
-
-def _due(table: Table, *, has_group: bool) -> Iterator[str]:
-    if has_group:
-        yield f"q.{table.get(Role.GROUP).sql} = $2"
-    yield from _unfinished(table)
-    yield from _free(table)
-
-
-def _unfinished(table: Table) -> Iterator[str]:
-    if (processed := table.find(Role.PROCESSED_AT)) is not None:
-        yield f"q.{processed.sql} IS NULL"
-    if table.id.info.nullable:
-        # No write could find it again by its id, and it would stand first for ever.
-        yield f"q.{table.id.sql} IS NOT NULL"
-
-
-def _free(table: Table) -> Iterator[str]:
-    if (due := table.find(Role.RETRY_AFTER)) is not None:
-        before = f"q.{due.sql} <= $1"
-        yield f"(q.{due.sql} IS NULL OR {before})" if due.info.nullable else before
-    lease = table.get(Role.LOCKED_UNTIL).sql
-    yield f"(q.{lease} IS NULL OR q.{lease} <= $1)"
-
-
-def _fifo(table: Table) -> Iterator[str]:
-    """The group's head or nothing: also where the head is not due, or any row of it is in work."""
-    group, lease = table.get(Role.GROUP).sql, table.get(Role.LOCKED_UNTIL).sql
-    unfinished = "".join(f" AND {condition}" for condition in _unfinished(table))
-    keys = ", ".join(f"q.{column.sql}" for column in _keys(table))
-    yield (
-        f"q.{table.id.sql} = (SELECT q.{table.id.sql} FROM {table.sql} AS q "
-        f"WHERE q.{group} = $2{unfinished} ORDER BY {keys} LIMIT 1)"
-    )
-    yield from _free(table)
-    yield (
-        f"NOT EXISTS (SELECT 1 FROM {table.sql} AS q WHERE q.{group} = $2 "
-        f"AND q.{lease} > $1{unfinished})"
-    )
+    return f"WITH inboxkit_held(id, token, attempt, value) AS (VALUES {lines})", parameters

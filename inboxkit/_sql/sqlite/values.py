@@ -29,15 +29,19 @@ _CANONICAL: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3,6}\+00:00"
 _UUID_BYTES: Final = 16
 
 
-def family(declared: str) -> str:
+def family(declared: str, *, strict: bool = False) -> str:
     """The family of a declared type, which `column_types` goes by.
 
     SQLite takes any name for a type and looks for pieces of it, INT first. The named families are
     those that people write for what has no class of its own; their affinity is NUMERIC, which leaves
     times, UUIDs and JSON objects as the text that they are.
+
+    Args:
+        declared: The type's name in CREATE TABLE.
+        strict: Whether the table is STRICT: only there ANY is no type at all.
     """
     name = declared.upper().split("(")[0].strip()
-    if name in {"", "ANY"}:
+    if not name or (strict and name == "ANY"):
         return "NONE"
     if name in {"UUID", "JSON", "JSONB"}:
         return name.removesuffix("B")

@@ -1,0 +1,73 @@
+"""Which parts a claim looks at apart, by the indexes that it finds.
+
+"Free, or its lease has ended" and "due now, or its time has come" are each two ranges of an index.
+In one condition they are none: the database then walks every row that is in work, or not yet due.
+Apart, each part stops at its limit, and the best of all are the claim. But a part without an index
+of its own would walk the whole queue to find nothing, so a table is only taken apart where the
+indexes are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from inboxkit._core.spec import Role
+
+from .table import Table
+
+__all__ = ["branches", "together"]
+
+
+def branches(table: Table, now_due: str, now_lease: str) -> Iterator[str]:
+    """The conditions on due time and lease of each part of a claim, on row `q`.
+
+    Args:
+        table: The queue's.
+        now_due: The clock's reading, to be compared with due times.
+        now_lease: The same, to be compared with leases.
+    """
+    due = _due(table, now_due)
+    lease = table.get(Role.LOCKED_UNTIL).sql
+    free, ended = f"q.{lease} IS NULL", f"q.{lease} <= {now_lease}"
+    parts = due if _is_apart(table, Role.RETRY_AFTER) else [_any(due)]
+    if _is_apart(table, Role.LOCKED_UNTIL):
+        yield from (_all(part, free) for part in parts)
+        # Ended leases are few: no need to take these apart further.
+        yield _all(_any(due), ended)
+    else:
+        yield from (_all(part, _any([free, ended])) for part in parts)
+
+
+def together(table: Table, now_due: str, now_lease: str) -> str:
+    """The same, as one condition."""
+    lease = table.get(Role.LOCKED_UNTIL).sql
+    held = _any([f"q.{lease} IS NULL", f"q.{lease} <= {now_lease}"])
+    return _all(_any(_due(table, now_due)), held)
+
+
+def _due(table: Table, now: str) -> list[str]:
+    column = table.find(Role.RETRY_AFTER)
+    if column is None:
+        return []
+    come = f"q.{column.sql} <= {now}"
+    return [f"q.{column.sql} IS NULL", come] if column.info.nullable else [come]
+
+
+def _is_apart(table: Table, role: Role) -> bool:
+    column = table.find(role)
+    if column is None or not column.info.nullable:
+        return False
+    # Behind a priority, a range of due times is no range of the index.
+    if role is Role.RETRY_AFTER and table.spec.priority is not None:
+        return False
+    group = [table.get(Role.GROUP).name] if table.spec.group is not None else []
+    return table.info.has_index(*group, column.name)
+
+
+def _any(conditions: list[str]) -> str:
+    text = " OR ".join(conditions)
+    return f"({text})" if len(conditions) > 1 else text
+
+
+def _all(*conditions: str) -> str:
+    return " AND ".join(condition for condition in conditions if condition)

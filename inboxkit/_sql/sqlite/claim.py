@@ -1,0 +1,93 @@
+"""The claim of the lease form on SQLite: read due rows, then lease them by id.
+
+Not one UPDATE … RETURNING: that answers in no order, and only what stands in a row after the count,
+which does not tell a row at its cap from one past it. Both run under the write lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from inboxkit._core.spec import Role
+from inboxkit._sql.branches import branches, together
+from inboxkit._sql.table import Table
+
+__all__ = ["claim_select", "claim_update"]
+
+
+def claim_select(table: Table, limit: int, *, has_group: bool) -> str:
+    """Read due rows, in claim order. ``$1``: now, ``$2``: the group."""
+    select = f"SELECT {', '.join(f'q.{column.sql}' for column in table.columns)}"
+    source = f"{select} FROM {table.sql} AS q WHERE"
+    order = f"ORDER BY {', '.join(f'q.{name}' for name in _keys(table))} LIMIT {limit}"
+    if table.spec.fifo:
+        return f"{source} {' AND '.join(_fifo(table))} {order}"
+    base = "".join(f"{condition} AND " for condition in _waiting(table, has_group=has_group))
+    parts = [f"{source} {base}{part} {order}" for part in branches(table, "$1", "$1")]
+    if len(parts) == 1:
+        return parts[0]
+    # Each part in parentheses of its own: SQLite takes no ORDER BY before a UNION.
+    union = " UNION ALL ".join(f"SELECT * FROM ({part})" for part in parts)
+    return f"{select} FROM ({union}) AS q {order}"
+
+
+def _keys(table: Table) -> Iterator[str]:
+    """The claim order; NULL sorts first on SQLite by itself."""
+    for role in (Role.PRIORITY, Role.RETRY_AFTER, Role.ID):
+        column = table.find(role)
+        if column is not None:
+            yield column.sql
+
+
+def _waiting(table: Table, *, has_group: bool) -> Iterator[str]:
+    if has_group:
+        yield f"q.{table.get(Role.GROUP).sql} = $2"
+    yield from _unfinished(table)
+
+
+def _unfinished(table: Table) -> Iterator[str]:
+    if (processed := table.find(Role.PROCESSED_AT)) is not None:
+        yield f"q.{processed.sql} IS NULL"
+    if table.id.info.nullable:
+        # No write could find it again by its id, and it would stand first for ever.
+        yield f"q.{table.id.sql} IS NOT NULL"
+
+
+def _fifo(table: Table) -> Iterator[str]:
+    """The group's head or nothing: also where the head is not due, or any row of it is in work."""
+    group, lease = table.get(Role.GROUP).sql, table.get(Role.LOCKED_UNTIL).sql
+    unfinished = "".join(f" AND {condition}" for condition in _unfinished(table))
+    keys = ", ".join(f"q.{name}" for name in _keys(table))
+    yield (
+        f"q.{table.id.sql} = (SELECT q.{table.id.sql} FROM {table.sql} AS q "
+        f"WHERE q.{group} = $2{unfinished} ORDER BY {keys} LIMIT 1)"
+    )
+    yield together(table, "$1", "$1")
+    yield (
+        f"NOT EXISTS (SELECT 1 FROM {table.sql} AS q WHERE q.{group} = $2 "
+        f"AND q.{lease} > $1{unfinished})"
+    )
+
+
+def claim_update(table: Table, count: int, *, threshold: int) -> str:
+    """Lease rows by id. ``$1``: the expiry, then `count` ids.
+
+    Args:
+        table: The queue's.
+        count: How many rows.
+        threshold: Above this attempt the claim does not count.
+    """
+    sets = [f"{table.get(Role.LOCKED_UNTIL).sql} = $1"]
+    attempt = table.find(Role.ATTEMPT)
+    if attempt is not None:
+        sets.append(f"{attempt.sql} = {_counted(attempt.sql, threshold)}")
+    ids = ", ".join(f"${n + 2}" for n in range(count))
+    return f"UPDATE {table.sql} SET {', '.join(sets)} WHERE {table.id.sql} IN ({ids})"
+
+
+def _counted(attempt: str, threshold: int) -> str:
+    # Text in the column would count as more than any number and so as past every cap.
+    return (
+        f"CASE WHEN typeof({attempt}) <> 'integer' THEN 2 WHEN {attempt} > {threshold} "
+        f"THEN {attempt} ELSE {attempt} + 1 END"
+    )

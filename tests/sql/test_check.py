@@ -1,0 +1,245 @@
+"""Start-up's check: what it refuses, and what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from inboxkit._core.spec import Column, InboxSpec
+from inboxkit._sql.check import check, check_dead_letter
+from inboxkit._sql.dialect import get_dialect
+from inboxkit._sql.info import TableInfo
+from inboxkit.database import Database
+from inboxkit.errors import SchemaError
+
+WithDatabase = Callable[[Callable[[Database], Awaitable[Any]]], Any]
+
+
+def spec(table: str, **roles: Any) -> InboxSpec:
+    given = {"id": Column("id"), "attempt": Column("attempt"), "locked_until": Column("lease")}
+    return InboxSpec(table, **{**given, **roles})
+
+
+def refusal(run: WithDatabase, described: InboxSpec, *statements: str) -> SchemaError | None:
+    """Create what `statements` say, check the description, and return the error."""
+
+    async def test(db: Database) -> SchemaError | None:
+        dialect = get_dialect(db.dialect)
+        time = "timestamptz" if db.dialect == "postgres" else "TEXT"
+        for statement in statements:
+            name = dialect.table(described.table, None)
+            await db.execute(statement.replace("TABLE_", name).replace("TIME_", time))
+        info = await db.run(dialect.describe(described))
+        try:
+            check(dialect, described, info)
+        except SchemaError as error:
+            return error
+        return None
+
+    found: SchemaError | None = run(test)
+    assert found is None or found.table == described.name
+    return found
+
+
+GOOD = "CREATE TABLE TABLE_ (id integer PRIMARY KEY, attempt integer, lease TIME_)"
+
+
+def test_table_that_fits_passes(with_database: WithDatabase, table: str) -> None:
+    assert refusal(with_database, spec(table), GOOD) is None
+
+
+def test_missing_table_names_close_ones(with_database: WithDatabase, table: str) -> None:
+    error = refusal(with_database, spec(table + "x"), GOOD.replace("TABLE_", f'"{table}"'))
+    assert error is not None
+    assert "does not exist" in str(error)
+    assert repr(table) in str(error)
+
+
+def test_missing_column_names_close_ones_and_the_cure(
+    with_database: WithDatabase, table: str
+) -> None:
+    error = refusal(with_database, spec(table, attempt=Column("atempt")), GOOD)
+    assert error is not None
+    assert error.column == "atempt"
+    assert "did you mean 'attempt'?" in str(error)
+    assert "(role attempt)" in str(error)
+    assert "ADD COLUMN" in str(error)
+
+
+@pytest.mark.parametrize("role", ["locked_until", "processed_at"])
+def test_column_that_must_hold_null_is_refused_where_it_cannot(
+    with_database: WithDatabase, table: str, role: str
+) -> None:
+    error = refusal(
+        with_database,
+        spec(table, **{role: Column("it")}),
+        "CREATE TABLE TABLE_ (id integer PRIMARY KEY, attempt integer, lease TIME_, "
+        "it TIME_ NOT NULL)",
+    )
+    assert error is not None
+    assert error.column == "it"
+    assert "NOT NULL" in str(error)
+
+
+@pytest.mark.parametrize(
+    "ddl",
+    [
+        "CREATE TABLE TABLE_ (id integer, attempt integer, lease TIME_)",
+        "CREATE TABLE TABLE_ (id integer, attempt integer, lease TIME_, PRIMARY KEY (id, attempt))",
+        "CREATE TABLE TABLE_ (id integer, attempt integer, lease TIME_, UNIQUE (attempt, id))",
+    ],
+)
+def test_id_without_a_unique_index_of_its_own_is_refused(
+    with_database: WithDatabase, table: str, ddl: str
+) -> None:
+    error = refusal(with_database, spec(table), ddl)
+    assert error is not None
+    assert error.column == "id"
+    assert "CREATE UNIQUE INDEX" in str(error)
+
+
+def test_partial_unique_index_is_none(with_database: WithDatabase, table: str) -> None:
+    bare = "CREATE TABLE TABLE_ (id integer, attempt integer, lease TIME_)"
+    partial = f'CREATE UNIQUE INDEX "{table} u" ON TABLE_ (id) WHERE attempt > 0'
+    assert refusal(with_database, spec(table), bare, partial) is not None
+
+
+def test_whole_unique_index_will_do(with_database: WithDatabase, table: str) -> None:
+    bare = "CREATE TABLE TABLE_ (id integer, attempt integer, lease TIME_)"
+    whole = f'CREATE UNIQUE INDEX "{table} u" ON TABLE_ (id)'
+    assert refusal(with_database, spec(table), bare, whole) is None
+
+
+def test_view_is_refused(with_database: WithDatabase, table: str) -> None:
+    view = "CREATE VIEW TABLE_ AS SELECT 1 AS id, 1 AS attempt, NULL AS lease"
+    error = refusal(with_database, spec(table), view)
+    assert error is not None
+    assert "is a view" in str(error)
+
+
+def test_generated_column_that_nothing_fills_is_refused(
+    with_database: WithDatabase, table: str
+) -> None:
+    ddl = "CREATE TABLE TABLE_ (id TEXT NOT NULL PRIMARY KEY, attempt integer, lease TIME_)"
+    described = spec(table, id=Column("id", generated=True, type=str))
+    error = refusal(with_database, described, ddl)
+    assert error is not None
+    assert "does not fill it" in str(error)
+
+
+def test_generated_attempt_needs_a_default_or_null(with_database: WithDatabase, table: str) -> None:
+    described = spec(table, attempt=Column("attempt", generated=True))
+    tight = "CREATE TABLE TABLE_ (id integer PRIMARY KEY, attempt integer NOT NULL, lease TIME_)"
+    error = refusal(with_database, described, tight)
+    assert error is not None
+    assert "DEFAULT 1" in str(error)
+    assert (
+        refusal(with_database, spec(table + "2", attempt=Column("attempt", generated=True)), GOOD)
+        is None
+    )
+
+
+def test_type_that_the_class_declares_must_fit_the_column(
+    with_database: WithDatabase, table: str
+) -> None:
+    error = refusal(with_database, spec(table, id=Column("id", type=UUID)), GOOD)
+    assert error is not None
+    assert "UUID" in str(error)
+    assert "'INTEGER'" in str(error).upper()
+
+
+def test_data_column_is_checked_where_both_sides_are_known(
+    with_database: WithDatabase, table: str
+) -> None:
+    ddl = "CREATE TABLE TABLE_ (id integer PRIMARY KEY, attempt integer, lease TIME_, data integer)"
+    described = spec(table, columns=(Column("data", type=bytes),))
+    error = refusal(with_database, described, ddl)
+    assert error is not None
+    assert error.column == "data"
+    other = spec(table + "2", columns=(Column("data", type=int),))
+    assert refusal(with_database, other, ddl) is None
+
+
+def test_names_are_compared_as_the_database_compares_them(
+    with_database: WithDatabase, table: str
+) -> None:
+    def is_sqlite(db: Database) -> Any:
+        async def answer() -> bool:
+            return db.dialect == "sqlite"
+
+        return answer()
+
+    error = refusal(with_database, spec(table, attempt=Column("ATTEMPT")), GOOD)
+    assert (error is None) == with_database(is_sqlite)
+
+
+@pytest.fixture
+def postgres(postgres_url: str) -> WithDatabase:
+    import anyio
+
+    def run(test: Callable[[Database], Awaitable[Any]]) -> Any:
+        async def main() -> Any:
+            async with Database(postgres_url) as db:
+                return await test(db)
+
+        return anyio.run(main)
+
+    return run
+
+
+def test_coarse_lease_needs_an_attempt(postgres: WithDatabase, table: str) -> None:
+    ddl = "CREATE TABLE TABLE_ (id integer PRIMARY KEY, attempt integer, lease timestamptz(3))"
+    assert refusal(postgres, spec(table), ddl) is None
+    error = refusal(postgres, spec(table + "2", attempt=None), ddl)
+    assert error is not None
+    assert error.column == "lease"
+    assert "3 fraction digits" in str(error)
+
+
+def test_identity_always_must_be_declared_generated(postgres: WithDatabase, table: str) -> None:
+    ddl = (
+        "CREATE TABLE TABLE_ (id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY, "
+        "attempt integer, lease timestamptz)"
+    )
+    error = refusal(postgres, spec(table), ddl)
+    assert error is not None
+    assert "generated=True" in str(error)
+    declared = spec(table + "2", id=Column("id", generated=True))
+    assert refusal(postgres, declared, ddl) is None
+
+
+def test_search_path_is_resolved(postgres: WithDatabase, table: str) -> None:
+    async def test(db: Database) -> TableInfo:
+        await db.execute(f'CREATE SCHEMA "{table}"')
+        await db.execute(f'CREATE TABLE "{table}".jobs (id integer PRIMARY KEY, "Id" integer)')
+        info: TableInfo = await db.run(get_dialect("postgres").describe(spec("jobs", schema=table)))
+        return info
+
+    info = postgres(test)
+    assert (info.schema, info.table) == (table, "jobs")
+    assert [column.name for column in info.columns] == ["id", "Id"]
+
+
+def test_dead_letter_table_needs_the_same_columns(with_database: WithDatabase, table: str) -> None:
+    async def test(db: Database) -> str:
+        dialect = get_dialect(db.dialect)
+        time = "timestamptz" if db.dialect == "postgres" else "TEXT"
+        for name, extra in ((table, ", extra text"), (table + " dead", "")):
+            quoted = dialect.table(name, None)
+            await db.execute(
+                f"CREATE TABLE {quoted} (id integer PRIMARY KEY, attempt integer, lease {time}{extra})"
+            )
+        mine = await db.run(dialect.describe(spec(table)))
+        dead = await db.run(dialect.describe(spec(table + " dead")))
+        check_dead_letter(dialect, spec(table), mine, mine, name=table)
+        with pytest.raises(SchemaError, match="lacks column 'extra'") as caught:
+            check_dead_letter(dialect, spec(table), mine, dead, name=table + " dead")
+        missing = await db.run(dialect.describe(spec("nowhere")))
+        with pytest.raises(SchemaError, match="missing"):
+            check_dead_letter(dialect, spec(table), mine, missing, name="nowhere")
+        return str(caught.value)
+
+    assert "ADD COLUMN" in with_database(test)

@@ -1,0 +1,196 @@
+"""The text of every statement, as a file to be read in review."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from inboxkit._core.rows import NewRow
+from inboxkit._core.settlement import Destination, Verb
+from inboxkit._core.spec import Column, InboxSpec, Role
+from inboxkit._sql.column_types import python_type
+from inboxkit._sql.ddl import create_table
+from inboxkit._sql.dialect import Dialect, get_dialect
+from inboxkit._sql.info import ColumnInfo, IndexInfo, TableInfo
+from inboxkit._sql.insert import insert_statements
+from inboxkit._sql.lease import RELEASE, Held, Write
+from inboxkit._sql.statement import Answer, Reading, Statement, Steps
+from inboxkit._sql.table import bind
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+FULL = InboxSpec(
+    "mail_jobs",
+    schema="app",
+    id=Column("id", generated=True, type=int),
+    group=Column("name"),
+    priority=Column("priority"),
+    retry_after=Column("retry_after", default=None),
+    attempt=Column("attempt"),
+    locked_until=Column("locked_until"),
+    headers=Column("headers"),
+    payload=Column("payload", type=bytes),
+    columns=(Column("note", type=str),),
+)
+SPECS = {
+    "full": FULL,
+    "fifo": InboxSpec(
+        "crm_jobs",
+        id=Column("id", generated=True, type=int),
+        group=Column("target"),
+        fifo=True,
+        attempt=Column("attempt"),
+        locked_until=Column("locked_until"),
+        payload=Column("payload", type=bytes),
+    ),
+    "finished": InboxSpec(
+        "email_jobs",
+        id=Column("id", type=str),
+        processed_at=Column("processed_at"),
+        locked_until=Column("locked_until"),
+        payload=Column("payload", type=str),
+    ),
+    "bare": InboxSpec("select", id=Column("ID"), locked_until=Column('a `b` "c".d')),
+}
+TYPES: dict[str, dict[Any, tuple[str, str]]] = {
+    "postgres": {
+        int: ("bigint", "bigint"),
+        str: ("text", "text"),
+        bytes: ("bytea", "bytea"),
+        datetime: ("timestamp with time zone", "timestamp with time zone"),
+        dict: ("jsonb", "jsonb"),
+    },
+    "sqlite": {
+        int: ("INT", ""),
+        str: ("TEXT", ""),
+        bytes: ("BLOB", ""),
+        datetime: ("TEXT", ""),
+        dict: ("TEXT", ""),
+    },
+}
+
+
+def described(dialect: str, spec: InboxSpec) -> TableInfo:
+    """What a database would say of the recommended table."""
+    columns = []
+    for role, column in spec.roles():
+        family, cast = TYPES[dialect][python_type(role, column) or int]
+        nullable = role in (Role.PROCESSED_AT, Role.LOCKED_UNTIL, Role.RETRY_AFTER, Role.DATA)
+        columns.append(ColumnInfo(column.name, family, family, nullable=nullable, cast=cast))
+    assert spec.locked_until is not None
+    group = [spec.group.name] if spec.group is not None else []
+    indexes = (
+        IndexInfo((spec.id.name,), unique=True),
+        IndexInfo((*group, spec.locked_until.name), partial=True),
+    )
+    schema = spec.schema if dialect == "sqlite" else spec.schema or "public"
+    return TableInfo(spec.table, schema, "table", tuple(columns), indexes)
+
+
+def drive(steps: Steps[Any], answer: Answer) -> Iterator[Statement]:
+    """Every statement of a script that is always answered the same."""
+    try:
+        statement = next(steps)
+        while True:
+            yield statement
+            statement = steps.send(answer)
+    except StopIteration:
+        return
+
+
+def lease_statements(dialect: Dialect, spec: InboxSpec) -> Iterator[Statement]:
+    table = bind(dialect, spec, described(dialect.name, spec))
+    group = "a" if spec.group is not None else None
+    statements = dialect.lease(table, group=group, cap=5)
+    now, then = "<now>", "<expiry>"
+    row = Answer(rows=[(True, *("<value>",) * len(table.columns))])
+    yield from drive(statements.claim(now=now, expiry=then, limit=10), row)
+    rows = [Held(1, ("<token>", "<older>"), 2, "<value>"), Held(2, ("<token>",), None, "<value>")]
+    yield statements.renew(rows, now=now)
+    yield statements.still_held(rows, now=now)
+    verbs = [Verb.FINISH, Verb.GIVE_BACK, Verb.HOLD]
+    verbs += [Verb.POSTPONE] if spec.retry_after is not None else []
+    writes = [RELEASE, *map(Write, verbs)]
+    if group is not None:
+        writes.append(Write(Verb.MOVE, Destination(group="dead")))
+    writes.append(Write(Verb.MOVE, Destination(table="dead", schema="app")))
+    for write in writes:
+        yield from drive(statements.write(write, rows, now=now), Answer())
+    yield statements.unfinished([1, 2])
+
+
+def show(statement: Statement) -> str:
+    return f"-- {statement.name}\n{statement.text};\n"
+
+
+@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("dialect", ["postgres", "sqlite"])
+def test_lease_form(dialect: str, name: str, golden: Callable[[str, str], None]) -> None:
+    shown = map(show, lease_statements(get_dialect(dialect), SPECS[name]))
+    golden(f"{dialect}/lease_{name}.sql", "\n".join(shown))
+
+
+@pytest.mark.parametrize("dialect", ["postgres", "sqlite"])
+def test_claim_without_an_index_on_the_lease(
+    dialect: str, golden: Callable[[str, str], None]
+) -> None:
+    known = described(dialect, FULL)
+    info = TableInfo(known.table, known.schema, "table", known.columns, known.indexes[:1])
+    table = bind(get_dialect(dialect), FULL, info)
+    statements = get_dialect(dialect).lease(table, group="a", cap=None)
+    claim = drive(statements.claim(now="", expiry="", limit=1), Answer())
+    golden(f"{dialect}/claim_one_index.sql", "\n".join(map(show, claim)))
+
+
+@pytest.mark.parametrize("dialect", ["postgres", "sqlite"])
+def test_describe(dialect: str, golden: Callable[[str, str], None]) -> None:
+    script = get_dialect(dialect).describe(FULL)
+    row = ("id", "int8", "r" if dialect == "postgres" else 0, -1, 0, False, "", False)
+    width = {"describe table": 3, "describe tables": 2, "describe columns": 8}
+    width["describe indexes"] = 3 if dialect == "postgres" else 5
+    if dialect == "sqlite":
+        width["describe columns"] = 6
+    steps = script.steps(Reading(NOW, 0.0))
+    statement: Statement | None = next(steps)
+    shown = []
+    while statement is not None:
+        shown.append(show(statement))
+        answer = Answer(rows=[row[: width[statement.name]]])
+        try:
+            statement = steps.send(answer)
+        except StopIteration:
+            statement = None
+    golden(f"{dialect}/describe.sql", "\n".join(shown))
+
+
+@pytest.mark.parametrize("dialect", ["postgres", "sqlite"])
+def test_insert(dialect: str, golden: Callable[[str, str], None]) -> None:
+    row = {
+        "name": "a",
+        "priority": 0,
+        "retry_after": None,
+        "attempt": 1,
+        "locked_until": None,
+        "headers": {},
+        "payload": b"",
+        "note": None,
+    }
+    rows = [NewRow(FULL, row)] * 2
+    shown = []
+    for title, info in (("described", described(dialect, FULL)), ("not described", None)):
+        for on_conflict in ("error", "ignore"):
+            made = insert_statements(
+                get_dialect(dialect), FULL, info, rows, on_conflict=on_conflict, now=None
+            )
+            shown.append(f"-- {title}, {on_conflict}: {len(made)}\n{show(made[0].statement)}")
+    golden(f"{dialect}/insert.sql", "\n".join(shown))
+
+
+@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("dialect", ["postgres", "sqlite"])
+def test_recommended_table(dialect: str, name: str, golden: Callable[[str, str], None]) -> None:
+    statements = create_table(get_dialect(dialect), SPECS[name])
+    golden(f"{dialect}/table_{name}.sql", "".join(f"{one};\n" for one in statements))

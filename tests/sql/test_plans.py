@@ -1,0 +1,182 @@
+"""Claims, renewals and settlements use the recommended indexes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from inboxkit._core.settlement import Verb
+from inboxkit._core.spec import Column, InboxSpec
+from inboxkit._sql.ddl import create_table
+from inboxkit._sql.dialect import get_dialect
+from inboxkit._sql.lease import RELEASE, Held, Write
+from inboxkit._sql.statement import Answer, Reading, Script, Statement, Steps
+from inboxkit._sql.table import bind
+from inboxkit.database import Database
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+WithDatabase = Callable[[Callable[[Database], Awaitable[Any]]], Any]
+
+
+def spec(table: str, **roles: Any) -> InboxSpec:
+    given = {
+        "id": Column("id", generated=True, type=int),
+        "group": Column("grp"),
+        "attempt": Column("tries", generated=True),
+        "locked_until": Column("lease"),
+    }
+    return InboxSpec(table, **{**given, **roles})
+
+
+async def fill(db: Database, described: InboxSpec, *rows: str) -> Any:
+    """Make the recommended table with rows; each of `rows` is count, due and lease in SQL."""
+    dialect = get_dialect(db.dialect)
+    for statement in create_table(dialect, described):
+        await db.execute(statement)
+    name = dialect.table(described.table, None)
+    columns = "grp, lease" + (", due" if described.retry_after else "")
+    for row in rows:
+        count, values = row.split(":", 1)
+        series = (
+            f"generate_series(1, {count})"
+            if db.dialect == "postgres"
+            else f"(WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count}) "
+            "SELECT i FROM n)"
+        )
+        await db.execute(f"INSERT INTO {name} ({columns}) SELECT {values} FROM {series}")
+    await db.execute(f"ANALYZE {name}")
+    info = await db.run(dialect.describe(described))
+    return bind(dialect, described, info)
+
+
+def drive(steps: Steps[Any], rows: int, width: int) -> Iterator[Statement]:
+    answer = Answer(rows=[(n,) * width for n in range(1, rows + 1)])
+    try:
+        statement = next(steps)
+        while True:
+            yield statement
+            statement = steps.send(answer)
+    except StopIteration:
+        return
+
+
+def statements(table: Any) -> Iterator[Statement]:
+    lease = table.dialect.lease(table, group="a", cap=3)
+    now = table.instant(NOW)
+    yield from drive(lease.claim(now=now, expiry=now, limit=10), 10, len(table.columns))
+    rows = [Held(n, (now,), 2, now) for n in range(1, 11)]
+    yield lease.renew(rows, now=now)
+    yield lease.still_held(rows, now=now)
+    for write in (Write(Verb.FINISH), Write(Verb.GIVE_BACK), Write(Verb.HOLD)):
+        yield from drive(lease.write(write, rows, now=now), 0, 1)
+    released = [Held(n, (now,), 2, 1) for n in range(1, 11)]
+    yield from drive(lease.write(RELEASE, released, now=now), 0, 1)
+    yield lease.unfinished(list(range(1, 11)))
+
+
+def explain(statement: Statement, option: str) -> Script[list[Any]]:
+    def steps(_reading: Reading) -> Steps[list[Any]]:
+        answer = yield Statement("explain", f"{option} {statement.text}", statement.parameters)
+        return list(answer.rows)
+
+    return Script("explain", steps, "none")
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for child in plan.get("Plans", ()):
+        yield from nodes(child)
+
+
+@pytest.fixture
+def postgres(postgres_url: str) -> WithDatabase:
+    def run(test: Callable[[Database], Awaitable[Any]]) -> Any:
+        async def main() -> Any:
+            async with Database(postgres_url) as db:
+                return await test(db)
+
+        return anyio.run(main)
+
+    return run
+
+
+@pytest.mark.parametrize("fifo", [False, True])
+def test_postgres_scans_no_table(postgres: WithDatabase, table: str, fifo: bool) -> None:
+    async def test(db: Database) -> None:
+        bound = await fill(db, spec(table, fifo=fifo), "20000:'a', NULL", "5000:'b', now()")
+        for statement in statements(bound):
+            if statement.name == "claim guard":
+                continue
+            for cache in ("force_custom_plan", "force_generic_plan"):
+                async with db.transaction() as tx:
+                    await tx.execute(f"SET LOCAL plan_cache_mode = {cache}")
+                    found = await tx.fetch_value(
+                        f"EXPLAIN (FORMAT JSON) {statement.text}", *statement.parameters
+                    )
+                plan = (json.loads(found) if isinstance(found, str) else found)[0]["Plan"]
+                scans = {node["Node Type"] for node in nodes(plan)}
+                assert "Seq Scan" not in scans, (statement.name, cache, plan)
+
+    postgres(test)
+
+
+@pytest.mark.parametrize(
+    "ahead",
+    [
+        "20000:'a', now() + interval '10 years', NULL",
+        "20000:'a', NULL, now() + interval '10 years'",
+    ],
+    ids=["leased", "not due"],
+)
+def test_postgres_claim_walks_no_rows_that_are_not_its_own(
+    postgres: WithDatabase, table: str, ahead: str
+) -> None:
+    """Neither where enough rows wait behind them nor where none does."""
+
+    async def test(db: Database) -> None:
+        described = spec(table, retry_after=Column("due", default=None))
+        rows = [ahead, "20:'a', NULL, NULL"]
+        bound = await fill(db, described, *rows)
+        claim = next(iter(statements(bound)))
+        for _round in range(4):
+            async with db.transaction() as tx:
+                answer = await tx.fetch_value(
+                    f"EXPLAIN (ANALYZE, FORMAT JSON) {claim.text}", *claim.parameters
+                )
+            plan = (json.loads(answer) if isinstance(answer, str) else answer)[0]["Plan"]
+            walked = sum(
+                node["Actual Rows"] + node.get("Rows Removed by Filter", 0)
+                for node in nodes(plan)
+                if "Scan" in node["Node Type"] and "Relation Name" in node
+            )
+            assert walked < 200, plan
+
+    postgres(test)
+
+
+@pytest.mark.parametrize("fifo", [False, True])
+def test_sqlite_scans_no_table(tmp_path: Path, fifo: bool) -> None:
+    async def main() -> None:
+        async with Database(f"sqlite:///{tmp_path / 'q.db'}") as db:
+            described = spec("jobs", fifo=fifo, retry_after=Column("due", default=None))
+            later = get_dialect("sqlite").instant(NOW + timedelta(days=1))
+            bound = await fill(db, described, "500:'a', NULL, NULL", f"500:'b', '{later}', NULL")
+            for statement in statements(bound):
+                lines = await db.run(explain(statement, "EXPLAIN QUERY PLAN"))
+                details = [line[3] for line in lines]
+                scans = [
+                    detail
+                    for detail in details
+                    if detail.startswith(("SCAN q", "SCAN w", "SCAN jobs"))
+                ]
+                # The outer select of a claim's parts is over their few rows.
+                assert not [scan for scan in scans if scan != "SCAN q"], details
+                assert len(scans) <= (1 if statement.name == "claim due" else 0), details
+
+    anyio.run(main)
