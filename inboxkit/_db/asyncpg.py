@@ -108,14 +108,15 @@ class AsyncpgConnection(PostgresConnection):
         # this one runs in a task of its own, which ends before this function does.
         task = asyncio.get_running_loop().create_task(self._connection.execute(text))
         interruption = await outlast(lambda: asyncio.wait([task]), task.done, seconds=seconds)
-        if not task.done():
+        answered = task.done()
+        if not answered:
             self.terminate()  # its coroutine then ends with an error
             await outlast(lambda: asyncio.wait([task]), task.done, seconds=LAST_WORD)
-            error: BaseException | None = NoAnswerError(f"no answer within {seconds:g} s")
-        else:
-            error = task.exception()
+        error = task.exception() if task.done() else None
         if interruption is not None:
             raise interruption
+        if not answered:
+            raise NoAnswerError(f"no answer within {seconds:g} s")
         if error is not None:
             raise error
         tag: str = task.result()

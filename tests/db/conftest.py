@@ -6,7 +6,7 @@ import os
 import random
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -189,36 +189,34 @@ class Proxy:
 
     def __init__(self, host: str, port: int) -> None:
         self._server = host, port
-        self._cutting = False
 
     async def serve(self, client: anyio.abc.ByteStream) -> None:
-        async with (
-            await anyio.connect_tcp(*self._server) as server,
-            client,
-            anyio.create_task_group() as both,
-        ):
-            both.start_soon(self._pass, client, server, True, both.cancel_scope)
-            both.start_soon(self._pass, server, client, False, both.cancel_scope)
+        cutting = False
 
-    async def _pass(
-        self,
-        source: anyio.abc.ByteStream,
-        target: anyio.abc.ByteStream,
-        from_client: bool,
-        scope: anyio.CancelScope,
-    ) -> None:
+        async def send() -> None:
+            nonlocal cutting
+            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                async for data in client:
+                    if not self.is_black_hole:
+                        cutting = self.loses_reply_to is not None and self.loses_reply_to in data
+                        await server.send(data)
+            both.cancel_scope.cancel()
+
+        async def receive() -> None:
+            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                async for data in server:
+                    if cutting:
+                        break
+                    if not self.is_black_hole:
+                        await client.send(data)
+            both.cancel_scope.cancel()
+
         try:
-            async for data in source:
-                if self.is_black_hole:
-                    continue
-                if not from_client and self._cutting:
-                    break
-                if from_client and self.loses_reply_to is not None:
-                    self._cutting = self.loses_reply_to in data
-                await target.send(data)
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            pass
-        scope.cancel()
+            async with await anyio.connect_tcp(*self._server) as server, anyio.create_task_group() as both:
+                both.start_soon(send)
+                both.start_soon(receive)
+        finally:
+            await anyio.aclose_forcefully(client)
 
 
 @pytest.fixture
@@ -234,7 +232,7 @@ def proxied() -> Callable[[Cell], Any]:
         proxy = Proxy(name, int(port or 5432))
         listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
         proxy.port = listener.extra(anyio.abc.SocketAttribute.local_port)
-        async with anyio.create_task_group() as serving, listener:
+        async with listener, anyio.create_task_group() as serving:
             serving.start_soon(listener.serve, proxy.serve)
             yield proxy, f"{scheme}://{user}@127.0.0.1:{proxy.port}/{database}"
             serving.cancel_scope.cancel()
