@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio.lowlevel
 from typing_extensions import TypeVarTuple, Unpack
 
+from ._asyncio_host import AsyncioHost
 from ._timekeeper import Timekeeper
 
 if TYPE_CHECKING:
@@ -70,6 +71,9 @@ class AsyncioBackend:
             await future
         finally:
             timer.cancel()
+
+    def host(self) -> AsyncioHost:
+        return AsyncioHost(self)
 
 
 def _wake(future: asyncio.Future[None]) -> None:
@@ -145,6 +149,21 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         """Virtual seconds since the run began."""
         return self._keeper.now_seconds
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """As usual, but for infinity: `anyio.sleep_forever` is a timer of that instant on asyncio.
+
+        asyncio waits for it a day at a time, so time would run away, a day at a time, for ever.
+        """
+        if when == math.inf:
+            return asyncio.TimerHandle(when, callback, args, self, context)
+        return super().call_at(when, callback, *args, context=context)
 
     def run_in_executor(
         self,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from random import Random
 from typing import TypeVar
 
 import anyio
@@ -11,9 +10,9 @@ import anyio.to_thread
 from typing_extensions import TypeVarTuple, Unpack
 
 from ._timekeeper import Timekeeper
-from .backends import BackendName, open_backend
+from .backends import BackendName
 from .clock import VirtualClock
-from .gate import StatementGate
+from .runner import seeded
 
 __all__ = ["run"]
 
@@ -50,10 +49,7 @@ def run(
         BaseException: Whatever the main raised, as it is.
     """
     clock = clock or VirtualClock()
-    # Two sources: the gate's schedule must not depend on how many steps asyncio had to choose from.
-    steps = None if seed is None else Random(f"{seed} steps").randrange  # noqa: S311
-    gate = None if seed is None else StatementGate(Random(f"{seed} statements").randrange)  # noqa: S311
-    loop = open_backend(backend, choose=steps)
+    loop, gate = seeded(backend, seed)
     with clock.driven(loop, gate) as keeper:
         loop.bind(keeper)
         try:

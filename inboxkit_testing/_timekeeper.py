@@ -56,6 +56,8 @@ class Timekeeper:
         self.idle_hooks: list[Callable[[], bool]] = []
         """Asked in order when all is idle and nothing is in flight, before time moves; the first to
         answer True has let something go on."""
+        self.last_hooks: list[Callable[[], bool]] = []
+        """Asked when nobody waits for the present any more, as the last before time moves."""
         self.stall_notes: list[Callable[[], str]] = []
         """What else to say in a stall report."""
         self._stall = stall
@@ -172,7 +174,7 @@ class Timekeeper:
             # One at a time: what this one does must have happened before the next may say so.
             self._settlers.popleft().set()
             return True
-        return False
+        return any(hook() for hook in self.last_hooks)
 
     def _move_to(self, when: float) -> None:
         if when <= self.now_seconds:

@@ -12,6 +12,7 @@ import trio
 import trio.testing
 
 from ._timekeeper import Timekeeper
+from ._trio_host import TrioHost
 
 __all__ = ["TrioBackend"]
 
@@ -39,6 +40,9 @@ class TrioBackend:
 
     async def sleep_until(self, when: float) -> None:
         await trio.sleep_until(when)
+
+    def host(self) -> TrioHost:
+        return TrioHost(self)
 
 
 class TrioClock(trio.abc.Clock, trio.abc.Instrument):

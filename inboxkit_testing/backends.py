@@ -6,7 +6,7 @@ costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from inboxkit.errors import MissingExtraError
@@ -14,7 +14,7 @@ from inboxkit.errors import MissingExtraError
 if TYPE_CHECKING:
     from ._timekeeper import Timekeeper
 
-__all__ = ["BackendName", "Choose", "VirtualBackend", "open_backend"]
+__all__ = ["BackendName", "Call", "Choose", "Host", "VirtualBackend", "open_backend"]
 
 BackendName = Literal["asyncio", "trio"]
 Choose: TypeAlias = Callable[[int], int]
@@ -35,6 +35,34 @@ class VirtualBackend(Protocol):
 
     async def sleep_until(self, when: float) -> None:
         """Wait for that second of the run; a checkpoint if it has passed."""
+        ...
+
+    def host(self) -> Host:
+        """What turns this loop from sync code, in place of `anyio.run`."""
+        ...
+
+
+class Call(Protocol):
+    """Something that the loop is turned for."""
+
+    is_done: bool
+    when_done: Callable[[], None]
+    """Called once, in the loop, when it becomes done."""
+
+
+class Host(Protocol):
+    """Turns a loop by pieces; all calls come from one thread."""
+
+    def start(self, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Open the loop with this main, which has not run yet or has run a little."""
+        ...
+
+    def turn_until(self, call: Call) -> None:
+        """Turn the loop until the call is done."""
+        ...
+
+    def stop(self) -> None:
+        """Turn it until the main has ended, and close it; raises what the main raised."""
         ...
 
 

@@ -1,0 +1,44 @@
+"""Turns a virtual asyncio loop from sync code."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ._asyncio_loop import AsyncioBackend
+    from .backends import Call
+
+__all__ = ["AsyncioHost"]
+
+
+class AsyncioHost:
+    """An `asyncio.Runner` whose loop runs until one future after another."""
+
+    def __init__(self, backend: AsyncioBackend) -> None:
+        self._runner = asyncio.Runner(loop_factory=backend.new_loop)
+        self._main: asyncio.Task[None] | None = None
+
+    def start(self, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._main = self._runner.get_loop().create_task(main(), name="VirtualRunner")
+
+    def turn_until(self, call: Call) -> None:
+        if call.is_done:
+            return
+        loop = self._runner.get_loop()
+        done = loop.create_future()
+
+        def finish() -> None:
+            if not done.done():
+                done.set_result(None)
+
+        call.when_done = finish
+        loop.run_until_complete(done)
+
+    def stop(self) -> None:
+        try:
+            if self._main is not None:
+                self._runner.get_loop().run_until_complete(self._main)
+        finally:
+            self._runner.close()

@@ -1,0 +1,292 @@
+"""One session seen through `ObservedDriver`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import anyio
+
+from inboxkit._sql.statement import Answer, Reading, Script, Statement
+from inboxkit.abc import DriverConnection
+from inboxkit.errors import DatabaseBusyError, DatabaseError, OutcomeUnknownError
+
+from ._scripts import CrashHere, RecordedScript
+from .faults import Operation, broken_in_transaction
+from .recording import Kind, Recorded
+
+if TYPE_CHECKING:
+    from ._brackets import Block
+    from .observed import ObservedDriver
+
+__all__ = ["ObservedConnection"]
+
+T = TypeVar("T")
+
+_BEGIN: Final = {
+    "read": "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY",
+    "write": "BEGIN ISOLATION LEVEL READ COMMITTED",
+}
+_COMMIT: Final = Statement("commit", "COMMIT", returns_rows=False)
+_ROLLBACK: Final = Statement("rollback", "ROLLBACK", returns_rows=False)
+
+
+class ObservedConnection:
+    """A `DriverConnection` around another one.
+
+    On PostgreSQL a script goes statement by statement through `execute`, `commit` and `rollback`, so
+    that each can be gated, held back and failed. On SQLite it stays one hop and one turn.
+    """
+
+    def __init__(
+        self, driver: ObservedDriver, inner: DriverConnection, number: int, session: int | None
+    ) -> None:
+        self._driver = driver
+        self._inner = inner
+        self._recording = driver.recording
+        self._faults = driver.faults
+        self._is_server = driver.dialect == "postgres"
+        self._transaction = 0
+        self._script: str | None = None
+        self._block: Block | None = None
+        self.number: Final = number
+        """From 1, in the order of connecting."""
+        self.session: Final = session
+        """The server's number of it; None: there is no server."""
+
+    @property
+    def is_closed(self) -> bool:
+        return self._inner.is_closed
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._inner.in_transaction
+
+    async def execute(self, statement: Statement) -> Answer:
+        # SQLite has one writer: a whole transaction is one turn, which its BEGIN has waited for.
+        asks = self._is_server or not self.in_transaction
+        operation = await self._admitted(lambda: self._operation(statement), asks=asks)
+        recorded = self._note(statement)
+        return await self._sent(operation, recorded, lambda: self._inner.execute(statement))
+
+    async def run(self, script: Script[T]) -> T:
+        if not self._is_server:
+            return await self._run_in_one_go(script)
+        self._script = script.name
+        try:
+            return await self._run_step_by_step(script)
+        finally:
+            self._script = None
+
+    async def begin(self) -> None:
+        await self._begin(Statement("begin", "BEGIN", returns_rows=False), self._inner.begin)
+        label = f"the transaction of connection {self.number}"
+        of = f" of {self._driver.instance!r}" if self._driver.instance else ""
+        self._block = self._driver.time.block(label + of)
+        self._block.open()
+
+    async def commit(self) -> None:
+        try:
+            await self._end(_COMMIT, self._inner.commit)
+        finally:
+            if not self.in_transaction:
+                self._close_block()
+
+    async def rollback(self) -> None:
+        try:
+            # It must reach the database although the task is cancelled; the gate opens in any case.
+            with anyio.CancelScope(shield=not self._driver.switch.is_thrown):
+                await self._end(_ROLLBACK, self._inner.rollback)
+        finally:
+            self._close_block()
+
+    async def close(self) -> None:
+        self._driver.forget(self)
+        self._close_block()
+        await self._inner.close()
+
+    def terminate(self, *, forget: bool = True) -> None:
+        if forget:
+            self._driver.forget(self)
+        self._close_block()
+        self._inner.terminate()
+
+    # Scripts
+
+    async def _run_in_one_go(self, script: Script[T]) -> T:
+        name = script.name
+        operation = await self._admitted(
+            lambda: Operation(self._recording.next_number, "script", name, "", name, commits=True)
+        )
+        run = RecordedScript(
+            script, recording=self._recording, faults=self._faults, connection=self.number
+        )
+        try:
+            result = await self._inner.run(run.script)
+        except BaseException as error:
+            run.failed(error)
+            if isinstance(error, CrashHere):
+                self._driver.crash_nowait()
+            await self._stand_if_dead(error, name)
+            raise
+        parts = [part for part in (operation, run.committed()) if part is not None]
+        await self._after(parts)
+        return result
+
+    async def _run_step_by_step(self, script: Script[T]) -> T:
+        """As `PostgresConnection.run`, from outside."""
+        if script.transaction == "none":
+            return await self._step_through(script)
+        begin = Statement("begin", _BEGIN[script.transaction], returns_rows=False)
+        await self._begin(begin, lambda: self._inner.execute(begin))
+        try:
+            result = await self._step_through(script)
+            await self._end(_COMMIT, self._inner.commit)
+        except BaseException as error:
+            if self.in_transaction and not self._driver.switch.is_thrown:
+                await self.rollback()
+            if script.transaction == "read" and isinstance(error, OutcomeUnknownError):
+                raise DatabaseBusyError(str(error), statement=error.statement) from error
+            raise
+        return result
+
+    async def _step_through(self, script: Script[T]) -> T:
+        clock = self._driver.clock
+        steps = script.steps(Reading(clock.now(), clock.monotonic()))
+        try:
+            statement = next(steps)
+            while True:
+                try:
+                    answer = await self.execute(statement)
+                except OutcomeUnknownError:
+                    raise
+                except DatabaseError as error:
+                    statement = steps.throw(error)
+                else:
+                    statement = steps.send(answer)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        finally:
+            steps.close()
+
+    # One exchange
+
+    async def _begin(self, statement: Statement, send: Callable[[], Awaitable[object]]) -> None:
+        operation = await self._admitted(lambda: self._operation(statement, "begin"))
+        self._transaction = self._recording.new_transaction()
+        recorded = self._note(statement, "begin")
+        try:
+            await self._sent(operation, recorded, send)
+        except OutcomeUnknownError as error:  # a BEGIN changes nothing
+            raise DatabaseBusyError(str(error), statement=error.statement) from error
+        except BaseException:
+            if self.in_transaction and not self._driver.switch.is_thrown:
+                await self._inner.rollback()  # begun, and cancelled before its answer was read
+            raise
+
+    async def _end(self, statement: Statement, send: Callable[[], Awaitable[object]]) -> None:
+        kind: Kind = "commit" if statement is _COMMIT else "rollback"
+        operation = await self._admitted(
+            lambda: Operation(
+                self._recording.next_number,
+                kind,
+                statement.name,
+                statement.text,
+                self._script,
+                commits=kind == "commit",
+            ),
+            asks=self._is_server,
+        )
+        recorded = self._note(statement, kind)
+        await self._sent(operation, recorded, send)
+
+    async def _admitted(self, describe: Callable[[], Operation], *, asks: bool = True) -> Operation:
+        """Wait until it may be sent; then send it before the next checkpoint."""
+        driver = self._driver
+        operation = describe()
+        await driver.check_alive(operation.name)
+        if asks:
+            await driver.turn(operation.name, self.number, self._block)
+        operation = describe()  # others have been sent meanwhile, so its number is another
+        if (delay := self._faults.delay_of(operation)) > 0:
+            await self._hold_back(delay)
+            if asks:
+                await driver.turn(operation.name, self.number, self._block)
+            operation = describe()
+        if self._faults.crashes_before(operation):
+            driver.crash_nowait()
+        await driver.check_alive(operation.name)
+        if (refusal := self._faults.refusal_of(operation)) is not None:
+            raise refusal
+        return operation
+
+    async def _hold_back(self, seconds: float) -> None:
+        if self._block is None:
+            await anyio.sleep(seconds)
+            return
+        with self._block.held_back():
+            await anyio.sleep(seconds)
+
+    async def _sent(
+        self, operation: Operation, recorded: Recorded, send: Callable[[], Awaitable[T]]
+    ) -> T:
+        try:
+            answer = await send()
+        except BaseException as error:
+            self._recording.failed(recorded, error)
+            await self._stand_if_dead(error, operation.name)
+            raise
+        self._recording.answered(recorded, answer if isinstance(answer, Answer) else None)
+        try:
+            await self._after([operation])
+        except DatabaseError as error:
+            self._recording.failed(recorded, error)
+            raise
+        return answer
+
+    async def _after(self, operations: list[Operation]) -> None:
+        """It was done: crash now, or lose the reply."""
+        last = operations[-1]
+        if any(self._faults.crashes_after(operation) for operation in operations):
+            self._driver.crash_nowait()
+        # Also one that was killed by another task while this was in flight.
+        await self._driver.check_alive(last.name)
+        if not any(self._faults.loses_reply_of(operation) for operation in operations):
+            return
+        self.terminate()
+        if not last.commits:
+            raise broken_in_transaction(last)
+        raise OutcomeUnknownError(
+            f"{last.name}: the test lost the reply; it may have happened", statement=last.name
+        )
+
+    async def _stand_if_dead(self, error: BaseException, what: str) -> None:
+        # A cancellation goes on as it is: natively it comes only once, and would be lost here.
+        if not isinstance(error, anyio.get_cancelled_exc_class()):
+            await self._driver.check_alive(what)
+
+    def _operation(self, statement: Statement, kind: Kind = "statement") -> Operation:
+        return Operation(
+            self._recording.next_number,
+            kind,
+            statement.name,
+            statement.text,
+            self._script,
+            commits=kind == "statement" and not self.in_transaction,
+        )
+
+    def _note(self, statement: Statement, kind: Kind = "statement") -> Recorded:
+        lone = kind == "statement" and not self.in_transaction
+        return self._recording.sent(
+            kind,
+            statement,
+            script=self._script,
+            connection=self.number,
+            transaction=self._recording.new_transaction() if lone else self._transaction,
+        )
+
+    def _close_block(self) -> None:
+        block, self._block = self._block, None
+        if block is not None:
+            block.close()

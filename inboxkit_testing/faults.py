@@ -1,0 +1,172 @@
+"""Chosen failures at the driver port: a statement refused, late, or done with its reply lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from inboxkit.errors import DatabaseBusyError, DatabaseError
+
+__all__ = ["Fault", "Faults", "Matching", "Operation"]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """Something that is about to be sent."""
+
+    number: int
+    """The number that its recording has; of a whole script: that of its first statement."""
+    kind: Literal["statement", "begin", "commit", "rollback", "script"]
+    """script: a script that runs in one go, as on SQLite."""
+    name: str
+    """The statement's name, or ``"begin"``, ``"commit"``, ``"rollback"``; the script's."""
+    text: str
+    script: str | None
+    """The script that it belongs to, or is."""
+    commits: bool
+    """Whether it makes its work last: a COMMIT, a statement by itself, a script in one go."""
+
+
+Matching: TypeAlias = str | Callable[[Operation], bool]
+"""Which operations a fault meets: those of a statement or script of that name, or those for which a
+function answers True. The function may be called in a connection's thread."""
+
+Action = Literal["refuse", "lose reply", "delay", "crash before", "crash after"]
+
+
+@dataclass(slots=True, eq=False)
+class Fault:
+    """One rule; `hits` says how often it has struck."""
+
+    action: Action
+    matching: Matching
+    left: int
+    """How many times more it strikes."""
+    seconds: float = 0.0
+    error: Callable[[Operation], BaseException] | None = None
+    hits: int = 0
+
+    def take(self, operation: Operation) -> bool:
+        """Whether it strikes this operation; counts it."""
+        if self.left <= 0 or not self._matches(operation):
+            return False
+        self.left -= 1
+        self.hits += 1
+        return True
+
+    def _matches(self, operation: Operation) -> bool:
+        if callable(self.matching):
+            return self.matching(operation)
+        if operation.name == self.matching:
+            return True
+        # A script's reply is lost with the statement that commits it.
+        may_be_meant = operation.commits or self.action not in {"lose reply", "crash after"}
+        return operation.script == self.matching and may_be_meant
+
+
+class Faults:
+    """What goes wrong with one database; rules strike in the order in which they were given."""
+
+    def __init__(self) -> None:
+        self._faults: list[Fault] = []
+
+    def refuse(
+        self,
+        matching: Matching,
+        *,
+        times: int = 1,
+        error: Callable[[Operation], BaseException] | None = None,
+    ) -> Fault:
+        """Do not send it; raise `DatabaseBusyError`, or what `error` makes.
+
+        Args:
+            matching: Which operations.
+            times: How many of them.
+            error: Makes the error.
+        """
+        return self._add(Fault("refuse", matching, times, error=error))
+
+    def lose_reply(self, matching: Matching, *, times: int = 1) -> Fault:
+        """Really do it, then break the connection in place of an answer.
+
+        `OutcomeUnknownError` where it has lasted; inside a transaction, which goes with the
+        connection, `DatabaseBusyError`.
+        """
+        return self._add(Fault("lose reply", matching, times))
+
+    def delay(self, matching: Matching, seconds: float, *, times: int = 1) -> Fault:
+        """Hold it back for so many virtual seconds before it is sent; it is not in flight meanwhile.
+
+        Not inside a script that runs in one go: there name the script.
+        """
+        return self._add(Fault("delay", matching, times, seconds=seconds))
+
+    def crash(
+        self, matching: Matching, *, when: Literal["before", "after"] = "before", nth: int = 1
+    ) -> Fault:
+        """Crash this database's process at the n-th such operation: before it is sent, or once it is done.
+
+        What was done has lasted if it commits; its answer is never seen.
+        """
+        seen = 0
+
+        def is_nth(operation: Operation) -> bool:
+            nonlocal seen
+            seen += plain.take(operation)
+            return seen == nth
+
+        action: Action = "crash before" if when == "before" else "crash after"
+        plain = Fault(action, matching, nth)
+        return self._add(Fault(action, is_nth, 1))
+
+    def clear(self) -> None:
+        """Nothing goes wrong any more."""
+        self._faults.clear()
+
+    # For the kit.
+
+    def delay_of(self, operation: Operation) -> float:
+        """Seconds to hold it back."""
+        return sum(fault.seconds for fault in self._striking("delay", operation))
+
+    def refusal_of(self, operation: Operation) -> BaseException | None:
+        """What to raise in place of sending it."""
+        for fault in self._striking("refuse", operation):
+            if fault.error is not None:
+                return fault.error(operation)
+            return DatabaseBusyError(
+                f"{operation.name}: refused by the test; nothing happened", statement=operation.name
+            )
+        return None
+
+    def loses_reply_of(self, operation: Operation) -> bool:
+        """Whether to break the connection once it is done."""
+        return bool(self._striking("lose reply", operation))
+
+    def crashes_before(self, operation: Operation) -> bool:
+        """Whether the process ends here."""
+        return bool(self._striking("crash before", operation))
+
+    def crashes_after(self, operation: Operation) -> bool:
+        """Whether the process ends once it is done."""
+        return bool(self._striking("crash after", operation))
+
+    def _add(self, fault: Fault) -> Fault:
+        self._faults.append(fault)
+        return fault
+
+    def _striking(self, action: Action, operation: Operation) -> list[Fault]:
+        """The first rule of that action that strikes."""
+        for fault in self._faults:
+            if fault.action == action and fault.take(operation):
+                return [fault]
+        return []
+
+
+def broken_in_transaction(operation: Operation) -> DatabaseError:
+    """A reply that was lost where the transaction goes with its connection."""
+    return DatabaseBusyError(
+        f"{operation.name}: the connection was broken by the test inside a transaction; nothing happened",
+        statement=operation.name,
+    )

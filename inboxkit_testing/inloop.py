@@ -1,0 +1,99 @@
+"""SQLite in the event loop's own thread: for tests, where a hop to a thread is most of a statement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import anyio.lowlevel
+
+from inboxkit._db.sqlite import SqliteConnection
+from inboxkit._db.sqlite_session import MEMORY, SqliteSession
+from inboxkit._db.turnstile import Turnstile
+from inboxkit._sql.statement import Reading
+from inboxkit.abc import Clock, DialectName
+
+__all__ = ["InLoopDriver"]
+
+_NEVER_WAIT = 0.0
+"""Seconds for another connection's lock: who holds it runs in this same thread, and could never end."""
+
+
+class InLoopDriver:
+    """A `Driver` whose statements run in the loop's thread, each followed by one checkpoint.
+
+    On both backends. A script is one step. Writers wait for each other at the turnstile, which lets
+    time pass; a lock of another process is an error at once.
+
+    Args:
+        path: The file, absolute, or ``:memory:``.
+        clock: Where time comes from.
+        timeout: Seconds that a writer waits for its turn.
+        turnstile: Shared by all drivers of the same file; None: one of its own.
+    """
+
+    name = "inloop"
+    dialect: DialectName = "sqlite"
+
+    def __init__(
+        self, path: str, *, clock: Clock, timeout: float, turnstile: Turnstile | None = None
+    ) -> None:
+        self._path = path
+        self._clock = clock
+        self._timeout = timeout
+        self._turnstile = turnstile or Turnstile()
+
+    @property
+    def max_connections(self) -> int | None:
+        return 1 if self._path == MEMORY else None
+
+    async def connect(self) -> SqliteConnection:
+        session = SqliteSession(self._path, timeout=_NEVER_WAIT, read_clock=self._read_clock)
+        worker = _InLoop(session)
+        with self._clock.external("connect"):
+            try:
+                await worker.open()
+            except BaseException:
+                worker.stop()
+                raise
+        return SqliteConnection(
+            session, worker, clock=self._clock, timeout=self._timeout, turnstile=self._turnstile
+        )
+
+    async def aclose(self) -> None:
+        """Nothing is kept."""
+
+    def _read_clock(self) -> Reading:
+        return Reading(self._clock.now(), self._clock.monotonic())
+
+
+class _InLoop:
+    """The place of a connection's thread."""
+
+    def __init__(self, session: SqliteSession) -> None:
+        self._session = session
+        self._is_open = False
+
+    async def open(self) -> None:
+        """Open the session here."""
+        self._session.open()
+        self._is_open = True
+        await anyio.lowlevel.checkpoint()
+
+    async def call(self, work: Callable[[], None]) -> None:
+        """Run it now. A cancellation is delivered before, or by the next checkpoint, never inside."""
+        work()
+        await anyio.lowlevel.cancel_shielded_checkpoint()
+
+    def stop(self) -> None:
+        """Close the session now."""
+        self._session.close()
+        self._is_open = False
+
+    async def ended(self) -> None:
+        """It has ended when it was told to stop."""
+        await anyio.lowlevel.checkpoint()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the session is closed."""
+        return not self._is_open

@@ -1,0 +1,137 @@
+"""A driver around another one: records, asks the gate, fails on purpose, and can be killed.
+
+Nothing of it is in the library; it stands at the driver port, between a `Database` and its driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from inboxkit.abc import Clock, DialectName, Driver
+
+from ._brackets import Block
+from ._observed_connection import ObservedConnection
+from .clock import VirtualClock
+from .crashing import CrashSwitch
+from .faults import Faults
+from .hosts import HostClock
+from .recording import Recording
+from .sessions import end_sessions, session_of
+
+__all__ = ["ObservedDriver"]
+
+
+class ObservedDriver:
+    """A `Driver` around another one.
+
+    Args:
+        make: Makes the driver around which it is; called in the event loop, when it is needed.
+        dialect: Which SQL that driver speaks.
+        clock: The clock of the database: a `VirtualClock`, or a host's view of one.
+        instance: Whose database it is; sorts and names its statements at the gate.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Driver],
+        *,
+        dialect: DialectName,
+        clock: VirtualClock | HostClock,
+        instance: str = "",
+    ) -> None:
+        self._make = make
+        self._made: Driver | None = None
+        self._connections: dict[ObservedConnection, None] = {}
+        self._opened = 0
+        self.dialect: DialectName = dialect
+        self.instance: Final = instance
+        """Whose database it is."""
+        self.time: Final = clock.clock if isinstance(clock, HostClock) else clock
+        """The true time."""
+        self.clock: Final[Clock] = clock
+        """The database's own time."""
+        self.recording: Final = Recording(clock)
+        """What was sent."""
+        self.faults: Final = Faults()
+        """What goes wrong."""
+        self.switch: Final = CrashSwitch(self.time)
+        """Whether it has crashed."""
+
+    @property
+    def name(self) -> str:
+        return self._inner.name
+
+    @property
+    def max_connections(self) -> int | None:
+        return self._inner.max_connections
+
+    async def connect(self) -> ObservedConnection:
+        await self.check_alive("connect")
+        await self.turn("connect", 0)
+        await self.check_alive("connect")
+        inner = await self._inner.connect()
+        try:
+            session = await session_of(inner, self.dialect)
+        except BaseException:
+            inner.terminate()
+            raise
+        self._opened += 1
+        connection = ObservedConnection(self, inner, self._opened, session)
+        if self.switch.is_thrown:  # killed while it connected
+            connection.terminate()
+            await self.switch.stand("connect")
+        self._connections[connection] = None
+        return connection
+
+    async def aclose(self) -> None:
+        made, self._made = self._made, None
+        if made is not None:
+            await made.aclose()
+
+    def crash_nowait(self) -> None:
+        """Die now: all connections drop, and no statement of this driver is sent any more."""
+        self.switch.throw()
+        for connection in list(self._connections):
+            connection.terminate(forget=False)
+
+    async def crash(self) -> None:
+        """Die now, and return when the database has noticed: its locks are free, its work is undone.
+
+        The clock stands meanwhile.
+        """
+        self.crash_nowait()
+        sessions = [each.session for each in self._connections if each.session is not None]
+        self._connections.clear()
+        if sessions:
+            with self.time.external("end of the sessions of a crashed instance"):
+                await end_sessions(self._inner, sessions)
+        # SQLite: the threads undo what was open when they end.
+        await self.aclose()
+
+    # For the connections.
+
+    async def check_alive(self, what: str) -> None:
+        """Return, unless this instance is dead."""
+        if self.switch.is_thrown:
+            await self.switch.stand(what)
+
+    async def turn(self, label: str, connection: int, block: Block | None = None) -> None:
+        """Wait at the gate, if there is one."""
+        gate = self.time.gate
+        if gate is not None:
+            await gate.turn(label, instance=self.instance, connection=connection, block=block)
+
+    def forget(self, connection: ObservedConnection) -> None:
+        """It was closed."""
+        self._connections.pop(connection, None)
+
+    @property
+    def _inner(self) -> Driver:
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+    def __repr__(self) -> str:
+        of = f" of {self.instance!r}" if self.instance else ""
+        return f"<ObservedDriver {self.dialect}{of}>"
