@@ -7,16 +7,23 @@ one hop here too.
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Callable
+from typing import Final
 
 import aiosqlite
+import anyio
 
 from inboxkit._db.sqlite import SqliteDriver
-from inboxkit._db.sqlite_session import SqliteSession
+from inboxkit._db.sqlite_session import MEMORY, SqliteSession
 from inboxkit._db.turnstile import Turnstile
 from inboxkit.abc import Clock
+from inboxkit.errors import ConnectError
 
 __all__ = ["AiosqliteWorker", "sqlite_through_aiosqlite"]
+
+_OPENING: Final = 30.0
+"""Seconds that opening a file may take."""
 
 
 class _Connection(aiosqlite.Connection):
@@ -31,18 +38,27 @@ class AiosqliteWorker:
 
     def __init__(self, session: SqliteSession) -> None:
         self._session = session
-        self._connection = _Connection(session.open, iter_chunk_size=64)
+        self._connection = _Connection(self._connect, iter_chunk_size=64)
+        self._error: ConnectError | None = None
         self._is_open = False
         self._ended: asyncio.Future[object] | None = None
 
     async def open(self) -> None:
         """Start the thread and open the session in it."""
         try:
-            await self._connection
-        except BaseException:
-            self._session.close()  # a cancelled opening goes on in the thread; aiosqlite ends that
-            raise
-        self._is_open = True
+            # Shielded: aiosqlite ends a thread whose opening was cancelled, and does not wait for it.
+            with anyio.move_on_after(_OPENING, shield=True):
+                await self._connection
+                self._is_open = True
+        finally:
+            if not self._is_open:
+                self._session.close()
+        if self._error is not None:
+            self.stop()
+            await self.ended()
+            raise self._error
+        if not self._is_open:
+            raise ConnectError(f"the SQLite file could not be opened within {_OPENING:g} s")
 
     async def call(self, work: Callable[[], None]) -> None:
         """Run `work`, which may not raise, and return when it has ended."""
@@ -62,6 +78,14 @@ class AiosqliteWorker:
     def has_ended(self) -> bool:
         """True once the thread has ended, or never began."""
         return not self._is_open or (self._ended is not None and self._ended.done())
+
+    def _connect(self) -> sqlite3.Connection:
+        try:
+            return self._session.open()
+        except ConnectError as error:
+            # Raised in open(), when the thread has ended: aiosqlite would not wait for that either.
+            self._error = error
+            return sqlite3.connect(MEMORY, check_same_thread=False)
 
 
 def sqlite_through_aiosqlite(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from datetime import datetime
 from typing import Any
@@ -95,7 +96,7 @@ class AsyncpgConnection(PostgresConnection):
                 await self._connection.execute("SELECT 1")
                 certain = True
         except asyncpg.PostgresError as error:
-            certain = not is_lost(error.sqlstate)
+            certain = not is_lost(getattr(error, "sqlstate", None))
         except (asyncpg.InterfaceError, OSError):
             certain = False
         finally:
@@ -129,7 +130,7 @@ class AsyncpgConnection(PostgresConnection):
             constraint = getattr(error, "constraint_name", None) or getattr(
                 error, "column_name", None
             )
-            return judged(name, sqlstate, str(error.args[0]), constraint)
+            return judged(name, sqlstate, _without_values(str(error.args[0])), constraint)
         if isinstance(error, asyncpg.InterfaceError):
             return judged(name, None, _without_values(str(error)), None)
         if isinstance(error, UnicodeError):
@@ -161,7 +162,7 @@ class AsyncpgDriver:
     async def connect(self) -> AsyncpgConnection:
         with self._clock.external("connect"):
             try:
-                connection = await asyncpg.connect(self._url, timeout=self._timeout)
+                connection = await asyncpg.connect(self._url, timeout=math.ceil(self._timeout))
                 try:
                     await _prepare(connection, self._timeout)
                 except BaseException:
