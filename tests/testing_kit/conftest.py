@@ -14,7 +14,7 @@ def backend(request: pytest.FixtureRequest) -> BackendName:
 
 
 @pytest.fixture(params=["sqlite-inloop", "sqlite+thread", "sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path, backend: BackendName) -> str:  # noqa: ANN001
+def url(request: pytest.FixtureRequest, tmp_path, backend: BackendName) -> str:
     match request.param:
         case "sqlite-inloop":
             return f"sqlite+inloop:///{tmp_path}/kit.db"
