@@ -25,14 +25,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from inboxkit_testing._plugin.collect import choose_parameters, make_items, plan_for
-from inboxkit_testing._plugin.databases import Databases
+from inboxkit_testing._plugin.databases import Databases, make_database
 from inboxkit_testing._plugin.options import Options, add_options, read_options
 from inboxkit_testing._plugin.plan import CLOCKS, OPENED, Plan
 
 if TYPE_CHECKING:
-    from inboxkit.clock import Clock
     from inboxkit.database import Database
     from inboxkit_testing import VirtualClock
+    from inboxkit_testing.servers import PostgresServer
 
 __all__: list[str] = []
 
@@ -129,6 +129,15 @@ def frozen_clock(request: pytest.FixtureRequest) -> VirtualClock:
     return clock
 
 
+@pytest.fixture(scope="session")
+def inbox_postgres(request: pytest.FixtureRequest) -> PostgresServer:
+    """The Postgres server of this run, for tests that make databases by themselves.
+
+    Skips where there is none, or fails where `INBOXKIT_REQUIRE` lists ``postgres``.
+    """
+    return request.config.stash[_databases].postgres()
+
+
 @pytest.fixture
 def _inbox_databases(request: pytest.FixtureRequest, inbox_db: str) -> Databases:
     """Before a loop runs, since a server may have to start, or its absence to skip the test."""
@@ -137,33 +146,28 @@ def _inbox_databases(request: pytest.FixtureRequest, inbox_db: str) -> Databases
     return databases
 
 
-async def _opened_database(
-    request: pytest.FixtureRequest, inbox_db: str, _inbox_databases: Databases
-) -> AsyncIterator[Database]:
-    from inboxkit.clock import SystemClock  # noqa: PLC0415 - only when a test runs
-    from inboxkit.database import Database  # noqa: PLC0415 - only when a test runs
-
-    plan = request.node.stash[_plan]
-    with _inbox_databases.fresh(inbox_db) as url:
-        async with Database(url, clock=plan.clock or SystemClock()) as database:
-            yield database
-
-
 def _unopened_database(
     request: pytest.FixtureRequest, inbox_db: str, _inbox_databases: Databases
 ) -> Iterator[Database]:
     """A `Database` of the test's own, empty: open in an async test, to be opened in a sync one.
 
-    Its clock is the clock fixture that the test names. The test runs once for each kind of database
-    that ``--inbox-db=sqlite,postgres`` lists, on each backend.
+    Its clock is the clock fixture that the test names; in virtual time it is one of
+    `open_test_database`. The test runs once for each kind of database that
+    ``--inbox-db=sqlite,postgres`` lists, on each backend.
     """
-    from inboxkit.clock import SystemClock  # noqa: PLC0415 - only when a test runs
-    from inboxkit.database import Database  # noqa: PLC0415 - only when a test runs
-
     named = [name for name in CLOCKS if name in request.fixturenames]
-    clock: Clock = request.getfixturevalue(named[0]) if named else SystemClock()
+    clock: VirtualClock | None = request.getfixturevalue(named[0]) if named else None
     with _inbox_databases.fresh(inbox_db) as url:
-        yield Database(url, clock=clock)
+        yield make_database(url, clock)
+
+
+async def _opened_database(
+    request: pytest.FixtureRequest, inbox_db: str, _inbox_databases: Databases
+) -> AsyncIterator[Database]:
+    plan = request.node.stash[_plan]
+    with _inbox_databases.fresh(inbox_db) as url:
+        async with make_database(url, plan.clock) as database:
+            yield database
 
 
 setattr(_unopened_database, OPENED, _opened_database)

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from inboxkit.database import Database
+    from inboxkit_testing import VirtualClock
     from inboxkit_testing.servers import PostgresServer
 
-__all__ = ["Databases"]
+__all__ = ["Databases", "make_database"]
 
 
 class Databases:
@@ -25,12 +27,14 @@ class Databases:
         self._postgres: PostgresServer | None = None
 
     def prepare(self, name: str) -> None:
-        """See that databases of this kind can be made; else skip the test.
+        """See that databases of this kind can be made, before a loop runs; else as `postgres`."""
+        if name == "postgres":
+            self.postgres()
 
-        Where `INBOXKIT_REQUIRE` lists the server, its absence is a failure.
-        """
-        if name != "postgres" or self._postgres is not None:
-            return
+    def postgres(self) -> PostgresServer:
+        """The server. Without one the test is skipped, or fails where `INBOXKIT_REQUIRE` lists it."""
+        if self._postgres is not None:
+            return self._postgres
         from inboxkit_testing.servers import (  # noqa: PLC0415 - only where Postgres is chosen
             ServerUnavailableError,
             postgres_server,
@@ -40,19 +44,20 @@ class Databases:
         try:
             self._postgres = postgres_server()
         except ServerUnavailableError as error:
-            if name in required_servers():
-                pytest.fail(f"INBOXKIT_REQUIRE lists {name}: {error}", pytrace=False)
+            if "postgres" in required_servers():
+                pytest.fail(f"INBOXKIT_REQUIRE lists postgres: {error}", pytrace=False)
             pytest.skip(str(error))
+        return self._postgres
 
     def fresh(self, name: str) -> AbstractContextManager[str]:
         """The URL of a database of its own, for the time of a block."""
         if name == "sqlite":
-            return _sqlite_file()
+            return _sqlite_file("sqlite")
+        if name == "sqlite-inloop":
+            return _sqlite_file("sqlite+inloop")
         if name == "sqlite-memory":
             return contextlib.nullcontext("sqlite:///:memory:")
-        self.prepare(name)
-        assert self._postgres is not None
-        return self._postgres.database()
+        return self.postgres().database()
 
     def close(self) -> None:
         """Let go of the servers; a throw-away one ends with its last user."""
@@ -61,10 +66,23 @@ class Databases:
             server.close()
 
 
+def make_database(url: str, clock: VirtualClock | None) -> Database:
+    """A database that is not open yet, in virtual time or (None) in real time."""
+    if clock is not None:
+        from inboxkit_testing.databases import open_test_database  # noqa: PLC0415 - when a test runs
+
+        return open_test_database(url, clock=clock)
+    if url.startswith("sqlite+inloop:"):
+        pytest.skip("sqlite-inloop is for virtual time: name virtual_clock or frozen_clock")
+    from inboxkit.database import Database  # noqa: PLC0415 - when a test runs
+
+    return Database(url)
+
+
 @contextlib.contextmanager
-def _sqlite_file() -> Iterator[str]:
+def _sqlite_file(scheme: str) -> Iterator[str]:
     folder = Path(tempfile.mkdtemp(prefix="inboxkit-"))
     try:
-        yield f"sqlite:///{folder / 'inbox.db'}"
+        yield f"{scheme}:///{folder / 'inbox.db'}"
     finally:
         shutil.rmtree(folder, ignore_errors=True)

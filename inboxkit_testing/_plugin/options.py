@@ -9,7 +9,7 @@ import pytest
 
 __all__ = ["BACKENDS", "DATABASES", "Options", "add_options", "read_options"]
 
-DATABASES = ("sqlite", "sqlite-memory", "postgres")
+DATABASES = ("sqlite", "sqlite-inloop", "sqlite-memory", "postgres")
 BACKENDS = ("asyncio", "trio")
 _NOT_YET = ("mariadb", "mysql")
 

@@ -193,20 +193,16 @@ def _start(folder: Path, memory: Path | None) -> None:
             cwd="/",
             start_new_session=True,
         )
-    _abandoned.append(supervisor)
     assert supervisor.stdout is not None
     with supervisor.stdout as answers:
         answer = answers.readline().decode()
+    supervisor.wait()  # it has left its work to a child that is not ours
     if answer != "ready\n":
         log = (folder / "log").read_text(errors="replace")[-2000:]
         raise ServerUnavailableError(
             f"the throw-away Postgres did not start ({answer.strip() or 'its supervisor ended'}); "
             f"name a server in {POSTGRES_URL_VARIABLE}, or see to what its log says:\n{log}"
         )
-
-
-_abandoned: list[subprocess.Popen[bytes]] = []
-"""Supervisors outlive this process; kept, so that no `Popen` warns that its process still runs."""
 
 
 def _other_user() -> tuple[int | None, int | None]:

@@ -190,4 +190,6 @@ def main(folder: pathlib.Path) -> None:
 
 
 if __name__ == "__main__":
+    if os.fork():  # so that whoever started us has no child to wait for, however long it lives
+        os._exit(0)
     main(pathlib.Path(sys.argv[1]))

@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from inboxkit.clock import SystemClock
 from inboxkit.database import Database
 from inboxkit_testing import VirtualClock, run
+from inboxkit_testing.databases import ObservedDatabase
+from inboxkit_testing.servers import PostgresServer
 
 YEAR = timedelta(days=365)
 
@@ -77,6 +79,31 @@ async def test_a_database_without_a_clock_is_in_real_time(
 async def test_the_marker_makes_a_databases_time_virtual(inbox_database: Database) -> None:
     assert isinstance(inbox_database.clock, VirtualClock)
     await inbox_database.clock.sleep(YEAR.total_seconds())
+
+
+async def test_without_a_seed_nothing_is_gated(virtual_clock: VirtualClock) -> None:
+    assert virtual_clock.gate is None
+
+
+@pytest.mark.inbox(seed=3)
+async def test_the_markers_seed_gates_the_statements(
+    virtual_clock: VirtualClock, inbox_database: Database
+) -> None:
+    assert isinstance(inbox_database, ObservedDatabase)
+    assert virtual_clock.gate is not None
+
+
+@pytest.mark.parametrize("inbox_db", ["sqlite-inloop"])
+async def test_sqlite_may_run_in_the_loops_thread(
+    virtual_clock: VirtualClock, inbox_database: Database, table: str
+) -> None:
+    assert inbox_database.driver_name == "inloop"
+    await inbox_database.execute(f"INSERT INTO {table} VALUES ($1)", 1)
+
+
+def test_the_server_makes_databases_for_other_tests(inbox_postgres: PostgresServer) -> None:
+    with inbox_postgres.database() as one, inbox_postgres.database() as two:
+        assert one != two
 
 
 def test_a_sync_test_opens_the_database_itself(
