@@ -47,8 +47,7 @@ def delivery(
         clock: None: the database's where one is given, else the host's.
         deadline: The end of the hold.
     """
-    if clock is None:
-        clock = database.clock if database is not None else SystemClock()
+    known = database.clock if database is not None else SystemClock()
     return Delivery(
         id=id,
         message=message,
@@ -60,7 +59,7 @@ def delivery(
         queue=queue,
         database=database,
         state=state,
-        clock=clock,
+        clock=clock if clock is not None else known,
         lost=anyio.Event(),
         deadline=lambda: deadline,
         publish=_refuse,

@@ -175,16 +175,13 @@ class TestApp:
     async def _record(self, delivery: Delivery[Any, Any], call_next: Any) -> Outcome:
         log = self._logs[delivery.queue.name]
         log.calls.append(delivery.message)
-        outcome: Outcome | None = None
-        error: BaseException | None = None
+        attempt = delivery.attempt if delivery.queue.spec.attempt is not None else None
         try:
-            outcome = await call_next(delivery)
-        except BaseException as raised:
-            error = raised
+            outcome: Outcome = await call_next(delivery)
+        except BaseException as error:
+            log.runs.append(Call(delivery.message, delivery.id, attempt, None, error))
             raise
-        finally:
-            attempt = delivery.attempt if delivery.queue.spec.attempt is not None else None
-            log.runs.append(Call(delivery.message, delivery.id, attempt, outcome, error))
+        log.runs.append(Call(delivery.message, delivery.id, attempt, outcome, None))
         self.outcomes.append(outcome)
         return outcome
 

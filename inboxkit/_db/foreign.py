@@ -84,6 +84,6 @@ async def _psycopg(connection: Any, statement: Statement) -> Answer:
     from psycopg.rows import tuple_row  # noqa: PLC0415
 
     async with AsyncRawCursor(connection, row_factory=tuple_row) as cursor:
-        await cursor.execute(statement.text, statement.parameters)
+        await cursor.execute(statement.text.encode(), statement.parameters)
         rows = await cursor.fetchall() if cursor.description else []
     return Answer(rows=rows, rowcount=cursor.rowcount)

@@ -91,8 +91,7 @@ class Claimer:
     async def _claim(self, limit: int) -> None:
         self._waker.start_claim()
         try:
-            with anyio.CancelScope(shield=True), anyio.fail_after(_LONGEST_CLAIM):
-                claim = await self._form.claim(limit=limit)
+            claim = await self._claim_shielded(limit)
         except (DatabaseError, StartupError, TimeoutError) as error:
             await self._wait_after_failure(error)
             return
@@ -104,6 +103,12 @@ class Claimer:
         met_spent = any(row.spent for row in claim.rows)
         if not is_full and not met_spent and not self._stopping.is_set():
             await self._waker.wait()
+
+    async def _claim_shielded(self, limit: int) -> Claim:
+        """Almost every cancelled claim has taken effect: so its answer is waited for, within a bound."""
+        with anyio.move_on_after(_LONGEST_CLAIM, shield=True):
+            return await self._form.claim(limit=limit)
+        raise TimeoutError(f"a claim was not answered within {_LONGEST_CLAIM:g} s")
 
     async def _wait_after_failure(self, error: Exception) -> None:
         wait = min(_FIRST_WAIT * 2.0 ** min(self._failures, 10), _LONGEST_WAIT)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import io
+import re
+from collections.abc import Sequence
+from typing import Any
 
 import anyio
 import pytest
 from rich.console import Console
 
 from inboxkit._cli.demo import run_demo
-from inboxkit._core.settlement import Verb
+from inboxkit._core.settlement import Settlement, Verb
+from inboxkit._forms.lease import LeaseForm
 from inboxkit._runtime.renewing import Renewer
 from inboxkit._sql.sqlite import lease as sqlite_lease
+from inboxkit.abc import Fence, Settled
 
 
 def run_and_read() -> tuple[int, str]:
@@ -47,28 +52,34 @@ def test_a_broken_renewal_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_missing_due_check_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = sqlite_lease._claim_select
+    right = sqlite_lease.claim_select
+    planted: list[str] = []
 
-    def without_due_check(*args: object, **kwargs: object) -> str:
-        text = right(*args, **kwargs)  # type: ignore[arg-type]
-        assert "`retry_after` <= $1" in text or "retry_after" not in text
-        return text.replace("`retry_after` <= $1", "`retry_after` <> $1")
+    def without_due_check(*args: Any, **kwargs: Any) -> str:
+        text, count = re.subn(
+            r"`retry_after` <= \$1", "`retry_after` IS NOT NULL", right(*args, **kwargs)
+        )
+        planted.extend([text] * count)
+        return text
 
-    monkeypatch.setattr(sqlite_lease, "_claim_select", without_due_check)
+    monkeypatch.setattr(sqlite_lease, "claim_select", without_due_check)
     status, text = run_and_read()
+    assert planted
     assert status == 1
     assert "each reminder was sent three days after its order, no sooner" in failed_lines(text)
 
 
 def test_a_lost_dead_letter_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = sqlite_lease.SqliteLease._statement
+    right = LeaseForm.settle
 
-    def losing(self: sqlite_lease.SqliteLease, write, rows, now):  # type: ignore[no-untyped-def]
-        if write.verb is Verb.MOVE:
-            return self._delete(rows)
-        return right(self, write, rows, now)
+    async def losing(
+        form: LeaseForm, settlements: Sequence[tuple[Fence, Settlement]]
+    ) -> list[Settled]:
+        finish = Settlement(Verb.FINISH)
+        changed = [(f, finish if s.verb is Verb.MOVE else s) for f, s in settlements]
+        return await right(form, changed)
 
-    monkeypatch.setattr(sqlite_lease.SqliteLease, "_statement", losing)
+    monkeypatch.setattr(LeaseForm, "settle", losing)
     status, text = run_and_read()
     assert status == 1
     failed = failed_lines(text)
