@@ -108,9 +108,11 @@ def postgres(postgres_url: str) -> WithDatabase:
 
 
 @pytest.mark.parametrize("fifo", [False, True])
-def test_postgres_scans_no_table(postgres: WithDatabase, table: str, fifo: bool) -> None:
+def test_postgres_scans_and_sorts_no_table(postgres: WithDatabase, table: str, fifo: bool) -> None:
     async def test(db: Database) -> None:
-        bound = await fill(db, spec(table, fifo=fifo), "20000:'a', NULL", "5000:'b', now()")
+        described = spec(table, fifo=fifo, retry_after=Column("due", default=None))
+        rows = ["20000:'a', NULL, now()", "500:'a', NULL, NULL", "5000:'b', NULL, now()"]
+        bound = await fill(db, described, *rows, "50:'a', now() + interval '10 years', now()")
         for statement in statements(bound):
             if statement.name == "claim guard":
                 continue
@@ -123,6 +125,8 @@ def test_postgres_scans_no_table(postgres: WithDatabase, table: str, fifo: bool)
                 plan = (json.loads(found) if isinstance(found, str) else found)[0]["Plan"]
                 scans = {node["Node Type"] for node in nodes(plan)}
                 assert "Seq Scan" not in scans, (statement.name, cache, plan)
+                sorted_rows = [n["Plan Rows"] for n in nodes(plan) if n["Node Type"] == "Sort"]
+                assert max(sorted_rows, default=0) < 1000, (statement.name, cache, plan)
 
     postgres(test)
 
@@ -132,8 +136,10 @@ def test_postgres_scans_no_table(postgres: WithDatabase, table: str, fifo: bool)
     [
         "20000:'a', now() + interval '10 years', NULL",
         "20000:'a', NULL, now() + interval '10 years'",
+        "20000:'a', NULL, NULL",
+        "20000:'a', NULL, now() - interval '1 day'",
     ],
-    ids=["leased", "not due"],
+    ids=["leased", "not due", "due by NULL", "due"],
 )
 def test_postgres_claim_walks_no_rows_that_are_not_its_own(
     postgres: WithDatabase, table: str, ahead: str
