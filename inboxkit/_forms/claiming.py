@@ -19,6 +19,9 @@ __all__ = ["Claiming"]
 
 _log: Final = logging.getLogger("inboxkit")
 _NO_HEADERS: Final = MappingProxyType[str, str]({})
+_VITAL: Final = frozenset({Role.ID, Role.RETRY_AFTER})
+"""Unread, these set a row aside. A due time in another layout than SQLite's canonical one sorts wrong,
+so the row came early or late."""
 _LARGEST: Final = {"smallint": 2**15 - 1, "integer": 2**31 - 1}
 
 
@@ -35,9 +38,9 @@ class Claiming:
         self._table = table
         self._cap = cap
         self._threshold = claim_threshold(cap, largest_attempt(table))
-        self._at = {column.role: n for n, column in enumerate(table.columns)}
-        # A due time in another layout sorts wrong, so the row came early or late: never served.
-        self._vital = {Role.ID, Role.RETRY_AFTER}
+        self._names = {column.role: column.name for column in table.by_role.values()}
+        self._decoded = [column for column in table.columns if column.converter.decode is not None]
+        self._columns = [column.name for column in table.columns]
 
     def read(self, rows: Sequence[tuple[Any, ...]], reading: Reading, expiry: datetime) -> Claim:
         """Make a claim of rows as they stood before it.
@@ -52,12 +55,11 @@ class Claiming:
         return Claim(kept, reading, undecodable=len(claimed) - len(kept))
 
     def _row(self, row: tuple[Any, ...], reading: Reading, expiry: datetime) -> Claimed | None:
-        columns = self._table.columns
-        id = columns[0].decode(row[0])
-        values: dict[str, Any] = {}
-        for column, raw in zip(columns, row, strict=True):
-            value = values[column.name] = column.decode(raw, id=id)
-            if isinstance(value, DecodeError) and column.role in self._vital:
+        values: dict[str, Any] = dict(zip(self._columns, row, strict=True))
+        id = self._table.id.decode(row[0])
+        for column in self._decoded:
+            value = values[column.name] = column.decode(values[column.name], id=id)
+            if isinstance(value, DecodeError) and column.role in _VITAL:
                 _set_aside(value, expiry)
                 return None
         attempt, counted, stored = self._count(values)
@@ -78,15 +80,13 @@ class Claiming:
 
     def _value(self, values: dict[str, Any], role: Role) -> Any:
         """A role's value; None where there is none or it cannot be read."""
-        at = self._at.get(role)
-        if at is None:
-            return None
-        value = values[self._table.columns[at].name]
+        name = self._names.get(role)
+        value = None if name is None else values[name]
         return None if isinstance(value, DecodeError) else value
 
     def _count(self, values: dict[str, Any]) -> tuple[int | None, bool, int | None]:
         """The delivery's number, whether the claim counted it, and what it stored for the fence."""
-        if Role.ATTEMPT not in self._at:
+        if Role.ATTEMPT not in self._names:
             return None, False, None
         attempt = self._value(values, Role.ATTEMPT)
         if attempt is None:

@@ -10,16 +10,27 @@ indexes are there.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from inboxkit._core.spec import Role
 
 from .table import Table
 
-__all__ = ["branches", "together"]
+__all__ = ["Part", "branches", "is_apart", "together"]
 
 
-def branches(table: Table, now_due: str, now_lease: str) -> Iterator[str]:
-    """The conditions on due time and lease of each part of a claim, on row `q`.
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows that a claim looks for by themselves."""
+
+    condition: str
+    """On due time and lease of row `q`."""
+    is_even: bool
+    """The due times are all NULL or none: where NULLs stand in an index is all one then."""
+
+
+def branches(table: Table, now_due: str, now_lease: str) -> Iterator[Part]:
+    """The parts of a claim.
 
     Args:
         table: The queue's.
@@ -29,13 +40,14 @@ def branches(table: Table, now_due: str, now_lease: str) -> Iterator[str]:
     due = _due(table, now_due)
     lease = table.get(Role.LOCKED_UNTIL).sql
     free, ended = f"q.{lease} IS NULL", f"q.{lease} <= {now_lease}"
-    parts = due if _is_apart(table, Role.RETRY_AFTER) else [_any(due)]
-    if _is_apart(table, Role.LOCKED_UNTIL):
-        yield from (_all(part, free) for part in parts)
+    is_even = len(due) < 2 or is_apart(table, Role.RETRY_AFTER)
+    parts = due if due and is_even else [_any(due)]
+    if is_apart(table, Role.LOCKED_UNTIL):
+        yield from (Part(_all(part, free), is_even) for part in parts)
         # Ended leases are few: no need to take these apart further.
-        yield _all(_any(due), ended)
+        yield Part(_all(_any(due), ended), len(due) < 2)
     else:
-        yield from (_all(part, _any([free, ended])) for part in parts)
+        yield from (Part(_all(part, _any([free, ended])), is_even) for part in parts)
 
 
 def together(table: Table, now_due: str, now_lease: str) -> str:
@@ -53,7 +65,8 @@ def _due(table: Table, now: str) -> list[str]:
     return [f"q.{column.sql} IS NULL", come] if column.info.nullable else [come]
 
 
-def _is_apart(table: Table, role: Role) -> bool:
+def is_apart(table: Table, role: Role) -> bool:
+    """Whether a column's NULLs and values are looked at apart."""
     column = table.find(role)
     if column is None or not column.info.nullable:
         return False

@@ -27,9 +27,11 @@ def check(dialect: Dialect, spec: InboxSpec, info: TableInfo) -> None:
     Raises:
         SchemaError: The first difference that would break a claim or a settlement, with the types
             that are accepted and the cure.
+        DialectError: The database cannot have a column of that name.
     """
     _check_kind(spec, info)
     for role, column in spec.roles():
+        dialect.quote(column.name)
         found = info.column(column.name)
         if found is None:
             raise _missing(dialect, spec, info, role, column)

@@ -122,8 +122,10 @@ def decimal(value: Any) -> Decimal:
 def instant(precision: int) -> Convert:
     """Encode an aware datetime, in UTC, rounded to what the column keeps."""
 
-    def encode(value: Any) -> datetime:
+    def encode(value: Any) -> Any:
         expect(value, datetime)
+        if value.tzinfo is UTC and precision == 6:
+            return value  # as clocks give it, and as nearly all are
         if value.utcoffset() is None:
             raise MisfitError("expected an aware datetime: give it a time zone, such as UTC")
         try:

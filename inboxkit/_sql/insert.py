@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
@@ -99,7 +99,8 @@ def insert_statements(
 ) -> list[Insert]:
     """The statements that write rows; see `insert`."""
     table = bind(dialect, spec, info)
-    encoded = [_encode(table, row, now) for row in rows]
+    encoder = _Encoder(table, now)
+    encoded = [encoder.encode(row) for row in rows]
     inserts: list[Insert] = []
     # Neighbours with the same columns share a statement. Rows further apart do not: the database
     # gives ids in the order of the statements, and the ids are the order of the claims.
@@ -137,30 +138,43 @@ def _chunks(rows: list[list[Any]], size: int) -> Iterator[list[list[Any]]]:
         yield rows[start : start + size]
 
 
-def _encode(table: Table, row: NewRow, now: datetime | None) -> dict[str, Any]:
-    """A row's driver values by column name, in the description's order."""
-    known = {column.name for column in table.columns}
-    for name in row.values:
-        if name not in known:
-            raise EncodeError(
-                f"table {table.spec.name!r} describes no column {name!r}; it has {sorted(known)}",
-                table=table.spec.name,
-                where=name,
-            )
-    encoded: dict[str, Any] = {}
-    for column in table.columns:
-        if column.name in row.values:
-            encoded[column.name] = column.encode(row.values[column.name])
-        if column.role is Role.RETRY_AFTER and encoded.get(column.name) is None:
-            _absent_due(column, encoded, now)
-    return encoded
+class _Encoder:
+    """Encodes rows of one table."""
 
+    def __init__(self, table: Table, now: datetime | None) -> None:
+        self._table = table
+        self._columns = {column.name: column for column in table.columns}
+        due = table.find(Role.RETRY_AFTER)
+        self._due = due if due is not None and not due.column.generated else None
+        self._now = None if self._due is None or now is None else self._due.encode(now)
 
-def _absent_due(column: BoundColumn, encoded: dict[str, Any], now: datetime | None) -> None:
-    """Due now: by our clock, else as NULL, else by the column's own default."""
-    if column.column.generated:
-        return
-    if now is not None:
-        encoded[column.name] = column.encode(now)
-    elif not column.info.nullable and column.info.has_default:
-        encoded.pop(column.name, None)
+    def encode(self, row: NewRow) -> dict[str, Any]:
+        """A row's driver values by column name, in the description's order."""
+        values = row.values
+        if not values.keys() <= self._columns.keys():
+            raise self._not_described(values)
+        encoded = {
+            name: column.encode(values[name])
+            for name, column in self._columns.items()
+            if name in values
+        }
+        if self._due is not None and encoded.get(self._due.name) is None:
+            return self._with_due(encoded, self._due)
+        return encoded
+
+    def _with_due(self, encoded: dict[str, Any], due: BoundColumn) -> dict[str, Any]:
+        """Due now: by our clock; else as NULL, else by the column's own default."""
+        if self._now is not None:
+            encoded[due.name] = self._now
+        elif not due.info.nullable and due.info.has_default:
+            encoded.pop(due.name, None)
+        return encoded
+
+    def _not_described(self, values: Mapping[str, Any]) -> EncodeError:
+        name = next(name for name in values if name not in self._columns)
+        table = self._table.spec.name
+        return EncodeError(
+            f"table {table!r} describes no column {name!r}; it has {sorted(self._columns)}",
+            table=table,
+            where=name,
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -80,16 +80,16 @@ class Table:
     """Its name, quoted and with its schema."""
     columns: tuple[BoundColumn, ...]
     """Described ones, in the order of `InboxSpec.roles`."""
+    by_role: Mapping[Role, BoundColumn]
+    """Those that play a role; the service's own columns are not among them."""
 
     def find(self, role: Role) -> BoundColumn | None:
         """The column that plays a role, if any."""
-        return next((column for column in self.columns if column.role is role), None)
+        return self.by_role.get(role)
 
     def get(self, role: Role) -> BoundColumn:
         """The column that plays a role that the table has."""
-        found = self.find(role)
-        assert found is not None, f"{self.spec.name} has no {role.value} column"
-        return found
+        return self.by_role[role]
 
     @property
     def id(self) -> BoundColumn:
@@ -125,7 +125,10 @@ def bind(dialect: Dialect, spec: InboxSpec, info: TableInfo | None) -> Table:
     schema = info.schema if info is not None else spec.schema
     if info is None:
         info = TableInfo(spec.table, spec.schema)
-    return Table(dialect, spec, info, dialect.table(spec.table, schema), columns)
+    by_role: dict[Role, BoundColumn] = {
+        column.role: column for column in columns if column.role is not Role.DATA
+    }
+    return Table(dialect, spec, info, dialect.table(spec.table, schema), columns, by_role)
 
 
 def _bind_column(

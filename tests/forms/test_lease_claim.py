@@ -60,6 +60,27 @@ def test_null_priority_and_null_due_time_come_first(bench: Any) -> None:
     bench(test)
 
 
+@pytest.mark.parametrize("fifo", [False, True])
+def test_null_due_times_come_first_without_a_priority(bench: Any, fifo: bool) -> None:
+    """The claim looks at NULL and other due times apart then."""
+
+    async def test(b: Any) -> None:
+        await b.create(priority=None, fifo=fifo)
+        late, second, first, null, other_null = await b.insert(
+            *({"due": b.now - n * SECOND} for n in range(5))
+        )
+        await b.set(null, due=None)
+        await b.set(other_null, due=None)
+        await b.set(second, lease=b.now - SECOND)
+        taken: list[Any] = []
+        while rows := (await b.form().claim(limit=2)).rows:
+            taken += [row.fence.id for row in rows]
+            await b.form().settle([(row.fence, Settlement(Verb.FINISH)) for row in rows])
+        assert taken == [null, other_null, first, second, late]
+
+    bench(test)
+
+
 def test_claim_stops_at_its_limit(bench: Any) -> None:
     async def test(b: Any) -> None:
         await b.create()

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import anyio
+import pytest
 
 from inboxkit._core.settlement import Destination, Settlement, Verb
 from inboxkit._core.spec import Column
@@ -295,6 +296,40 @@ def test_many_claims_at_once_take_each_row_once(bench: Any) -> None:
         # A claim passes over what others hold locked for the moment, so one may end early.
         rest = [row.fence.id for row in (await b.form().claim(limit=200)).rows]
         assert sorted(taken + rest) == await b.rows("id")
+
+    bench(test)
+
+
+@pytest.mark.parametrize("digits", [0, 3])
+def test_tokens_survive_a_column_of_fewer_digits(bench: Any, digits: int) -> None:
+    async def test(b: Any) -> None:
+        if not b.is_postgres:
+            return
+        coarse = f"timestamptz({digits})"
+        await b.create(
+            ddl=f"CREATE TABLE {{table}} (id bigserial PRIMARY KEY, tries integer, due {coarse}, "
+            f"lease {coarse})",
+            id=Column("id", generated=True),
+            group=None,
+            priority=None,
+            payload=None,
+        )
+        b.advance(microseconds=123456)
+        for settlement in (
+            Settlement(Verb.HOLD, timedelta(seconds=1.5)),
+            Settlement(Verb.POSTPONE, timedelta(seconds=1.5)),
+            FINISH,
+        ):
+            await b.insert({"due": b.START})
+            (row,) = (await b.form().claim(limit=1)).rows
+            renewal = await b.form().renew([(row.fence, row.reading)], timeout=5)
+            tokens = tuple(renewal.renewed.values())
+            assert await b.rows("lease") == list(tokens)
+            (settled,) = await b.form().settle([(replace(row.fence, tokens=tokens), settlement)])
+            assert settled.result == "written"
+            if settled.due is not None:
+                assert settled.due in (await b.rows("lease", "due"))[0]
+            await b.db.execute(f"DELETE FROM {b.name}")
 
     bench(test)
 

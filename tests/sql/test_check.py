@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import anyio
 import pytest
 
 from inboxkit._core.spec import Column, InboxSpec
 from inboxkit._sql.check import check, check_dead_letter
+from inboxkit._sql.ddl import create_table
 from inboxkit._sql.dialect import get_dialect
 from inboxkit._sql.info import TableInfo
 from inboxkit.database import Database
@@ -178,8 +181,6 @@ def test_names_are_compared_as_the_database_compares_them(
 
 @pytest.fixture
 def postgres(postgres_url: str) -> WithDatabase:
-    import anyio
-
     def run(test: Callable[[Database], Awaitable[Any]]) -> Any:
         async def main() -> Any:
             async with Database(postgres_url) as db:
@@ -243,3 +244,20 @@ def test_dead_letter_table_needs_the_same_columns(with_database: WithDatabase, t
         return str(caught.value)
 
     assert "ADD COLUMN" in with_database(test)
+
+
+def test_schema_of_sqlite_is_an_attached_database(tmp_path: Path, table: str) -> None:
+    async def main() -> None:
+        dialect = get_dialect("sqlite")
+        async with Database(f"sqlite:///{tmp_path / 'main.db'}") as db:
+            described = spec(table, schema="main", id=Column("id", generated=True, type=int))
+            for statement in create_table(dialect, described):
+                await db.execute(statement)
+            info = await db.run(dialect.describe(described))
+            check(dialect, described, info)
+            assert info.has_index("lease")
+            elsewhere = spec(table, schema="main", id=Column("other"))
+            with pytest.raises(SchemaError, match="main"):
+                check(dialect, elsewhere, await db.run(dialect.describe(elsewhere)))
+
+    anyio.run(main)

@@ -46,6 +46,20 @@ SPECS = {
         locked_until=Column("locked_until"),
         payload=Column("payload", type=bytes),
     ),
+    "fifo_due": InboxSpec(
+        "crm_jobs",
+        id=Column("id", generated=True, type=int),
+        group=Column("target"),
+        fifo=True,
+        retry_after=Column("due", default=None),
+        locked_until=Column("locked_until"),
+    ),
+    "due": InboxSpec(
+        "mail_jobs",
+        id=Column("id", generated=True, type=int),
+        retry_after=Column("due", default=None),
+        locked_until=Column("locked_until"),
+    ),
     "finished": InboxSpec(
         "email_jobs",
         id=Column("id", type=str),
@@ -82,9 +96,11 @@ def described(dialect: str, spec: InboxSpec) -> TableInfo:
         columns.append(ColumnInfo(column.name, family, family, nullable=nullable, cast=cast))
     assert spec.locked_until is not None
     group = [spec.group.name] if spec.group is not None else []
+    due = [spec.retry_after.name] if spec.retry_after is not None else []
     indexes = (
         IndexInfo((spec.id.name,), unique=True),
         IndexInfo((*group, spec.locked_until.name), partial=True),
+        IndexInfo((*group, *due, spec.id.name)),
     )
     schema = spec.schema if dialect == "sqlite" else spec.schema or "public"
     return TableInfo(spec.table, schema, "table", tuple(columns), indexes)

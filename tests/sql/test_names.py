@@ -16,6 +16,7 @@ from inboxkit._forms import open_form
 from inboxkit._sql.check import check
 from inboxkit._sql.ddl import create_table
 from inboxkit._sql.dialect import get_dialect
+from inboxkit._sql.info import TableInfo
 from inboxkit._sql.insert import insert
 from inboxkit.database import Database
 from inboxkit.errors import DialectError, SchemaError
@@ -126,6 +127,12 @@ def test_postgres_refuses_names_that_it_would_cut() -> None:
         dialect.quote("é" * 32)
     with pytest.raises(DialectError, match="63 bytes"):
         dialect.describe(InboxSpec("x" * 64, id=Column("id")))
+
+
+def test_start_up_refuses_a_column_name_that_would_be_cut() -> None:
+    spec = InboxSpec("jobs", id=Column("x" * 64))
+    with pytest.raises(DialectError, match="63 bytes"):
+        check(get_dialect("postgres"), spec, TableInfo("jobs"))
 
 
 @pytest.mark.parametrize("dialect", ["postgres", "sqlite"])

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from inboxkit._core.spec import Role
-from inboxkit._sql.branches import branches, together
+from inboxkit._sql.branches import branches, is_apart, together
 from inboxkit._sql.table import BoundColumn, Table
 
 __all__ = ["claim_text", "in_work_elsewhere"]
@@ -44,13 +44,13 @@ def claim_text(table: Table, *, threshold: int, limit: int) -> str:
 def _candidates(table: Table, limit: int) -> str:
     select = f"SELECT {', '.join(f'q.{column.sql}' for column in table.columns)}"
     lock = "FOR UPDATE OF q SKIP LOCKED"
-    order = ", ".join(_keys(table, "q."))
     if table.spec.fifo:
         where = " AND ".join(_fifo(table))
         return f"due AS ({select} FROM {table.sql} AS q WHERE {where} {lock})"
     base = "".join(f"{condition} AND " for condition in _waiting(table))
     parts = [
-        f"{select} FROM {table.sql} AS q WHERE {base}{part} ORDER BY {order} LIMIT {limit} {lock}"
+        f"{select} FROM {table.sql} AS q WHERE {base}{part.condition} "
+        f"ORDER BY {', '.join(_keys(table, 'q.', is_even=part.is_even))} LIMIT {limit} {lock}"
         for part in branches(table, *_now(table))
     ]
     if len(parts) == 1:
@@ -69,14 +69,21 @@ def _now(table: Table) -> tuple[str, str]:
     return (lease if due is None else f"$1::{due.info.cast}"), lease
 
 
-def _keys(table: Table, prefix: str) -> Iterator[str]:
+def _keys(table: Table, prefix: str, *, is_even: bool = False) -> Iterator[str]:
     """The claim order. NULL comes first, as on every database; said only where a column may hold
-    one, since an ordinary index gives no NULLS FIRST, not even of a column without NULLs."""
+    one, since an ordinary index gives no NULLS FIRST, not even of a column without NULLs.
+
+    Args:
+        table: The queue's.
+        prefix: What the columns belong to, with its dot.
+        is_even: The due times are all NULL or none.
+    """
     for role in (Role.PRIORITY, Role.RETRY_AFTER, Role.ID):
         column = table.find(role)
         if column is not None:
-            nulls = " NULLS FIRST" if column.info.nullable and role is not Role.ID else ""
-            yield f"{prefix}{column.sql}{nulls}"
+            plain = not column.info.nullable or role is Role.ID
+            plain = plain or (is_even and role is Role.RETRY_AFTER)
+            yield f"{prefix}{column.sql}{'' if plain else ' NULLS FIRST'}"
 
 
 def _sets(table: Table, threshold: int) -> str:
@@ -115,15 +122,25 @@ def _fifo(table: Table) -> Iterator[str]:
     comes back empty instead of taking the row behind it.
     """
     group, lease = table.get(Role.GROUP), table.get(Role.LOCKED_UNTIL)
-    conditions = " AND ".join((_in_group(group, "h"), *_unfinished(table, "h")))
-    yield (
-        f"q.{table.id.sql} = (SELECT h.{table.id.sql} FROM {table.sql} AS h WHERE {conditions} "
-        f"ORDER BY {', '.join(_keys(table, 'h.'))} LIMIT 1)"
-    )
+    yield f"q.{table.id.sql} = {_head(table)}"
     yield together(table, *_now(table))
     in_force = f"w.{lease.sql} > $1::{lease.info.cast}"
     others = " AND ".join((_in_group(group, "w"), in_force, *_unfinished(table, "w")))
     yield f"NOT EXISTS (SELECT FROM {table.sql} AS w WHERE {others})"
+
+
+def _head(table: Table) -> str:
+    """The id of the first unfinished row of the group."""
+    conditions = " AND ".join((_in_group(table.get(Role.GROUP), "h"), *_unfinished(table, "h")))
+    select = f"SELECT h.{table.id.sql} FROM {table.sql} AS h WHERE {conditions}"
+    if not is_apart(table, Role.RETRY_AFTER):
+        return f"({select} ORDER BY {', '.join(_keys(table, 'h.'))} LIMIT 1)"
+    due, order = table.get(Role.RETRY_AFTER).sql, ", ".join(_keys(table, "h.", is_even=True))
+    heads = (
+        f"({select} AND h.{due} IS {kind} ORDER BY {order} LIMIT 1)"
+        for kind in ("NULL", "NOT NULL")
+    )
+    return f"COALESCE({', '.join(heads)})"
 
 
 def in_work_elsewhere(table: Table, now: str) -> str:

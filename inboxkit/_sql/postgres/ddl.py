@@ -68,8 +68,11 @@ def _column(role: Role, column: Column) -> str:
 def _indexes(spec: InboxSpec, table: str) -> list[str]:
     """Rows that wait, in claim order; and rows in work by the end of their leases, so that no claim
     walks over them."""
+    # Behind a priority, NULL due times must stand in the index where the claim order has them;
+    # else the claim looks at them apart, and any index will do.
+    first = "" if spec.priority is None else " NULLS FIRST"
     keys = ", ".join(
-        f"{names.quote(column.name)}{'' if not_null(role, column) else ' NULLS FIRST'}"
+        f"{names.quote(column.name)}{'' if not_null(role, column) else first}"
         for role, column in claim_keys(spec)
     )
     unfinished = (

@@ -23,7 +23,7 @@ def claim_select(table: Table, limit: int, *, has_group: bool) -> str:
     if table.spec.fifo:
         return f"{source} {' AND '.join(_fifo(table))} {order}"
     base = "".join(f"{condition} AND " for condition in _waiting(table, has_group=has_group))
-    parts = [f"{source} {base}{part} {order}" for part in branches(table, "$1", "$1")]
+    parts = [f"{source} {base}{part.condition} {order}" for part in branches(table, "$1", "$1")]
     if len(parts) == 1:
         return parts[0]
     # Each part in parentheses of its own: SQLite takes no ORDER BY before a UNION.
