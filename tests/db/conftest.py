@@ -212,7 +212,10 @@ class Proxy:
             both.cancel_scope.cancel()
 
         try:
-            async with await anyio.connect_tcp(*self._server) as server, anyio.create_task_group() as both:
+            async with (
+                await anyio.connect_tcp(*self._server) as server,
+                anyio.create_task_group() as both,
+            ):
                 both.start_soon(send)
                 both.start_soon(receive)
         finally:
