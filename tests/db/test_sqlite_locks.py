@@ -173,7 +173,7 @@ def test_what_cannot_be_interrupted_costs_the_connection(
     sqlite_cell: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite_module, "LAST_WORD", 0.01)
-    stubborn = "SELECT length(replace(hex(zeroblob(20000000)), '0', '1'))"  # one opcode
+    stubborn = "SELECT length(replace(hex(zeroblob(8000000)), '0', '1'))"  # one opcode
 
     async def main(db: Database) -> None:
         await _table(db)
@@ -187,4 +187,4 @@ def test_what_cannot_be_interrupted_costs_the_connection(
         monkeypatch.undo()
         assert await db.fetch("SELECT x FROM t") == []
 
-    sqlite_cell.run(main, pool_size=1, statement_timeout=SHORT)
+    sqlite_cell.run(main, pool_size=1, statement_timeout=timedelta(seconds=0.02))
