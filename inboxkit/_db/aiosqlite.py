@@ -12,10 +12,11 @@ from collections.abc import Callable
 from typing import Final
 
 import aiosqlite
-import anyio
 
+from inboxkit._db.shield import LAST_WORD, outlast
 from inboxkit._db.sqlite import SqliteDriver
 from inboxkit._db.sqlite_session import MEMORY, SqliteSession
+from inboxkit._db.tasks import finished, stopped
 from inboxkit._db.turnstile import Turnstile
 from inboxkit.abc import Clock
 from inboxkit.errors import ConnectError
@@ -45,20 +46,19 @@ class AiosqliteWorker:
 
     async def open(self) -> None:
         """Start the thread and open the session in it."""
-        try:
-            # Shielded: aiosqlite ends a thread whose opening was cancelled, and does not wait for it.
-            with anyio.move_on_after(_OPENING, shield=True):
-                await self._connection
-                self._is_open = True
-        finally:
-            if not self._is_open:
-                self._session.close()
-        if self._error is not None:
+        # In a task of its own: aiosqlite ends a thread whose opening was cancelled, or failed, and
+        # does not wait for that, so that the thread may meet a closed event loop.
+        task, interruption = await finished(self._start(), seconds=_OPENING)
+        if not task.done():
+            self._session.close()
+            await stopped(task)
+            raise interruption or ConnectError(f"no SQLite file was opened in {_OPENING:g} s")
+        task.result()
+        self._is_open = True
+        if (error := interruption or self._error) is not None:
             self.stop()
-            await self.ended()
-            raise self._error
-        if not self._is_open:
-            raise ConnectError(f"the SQLite file could not be opened within {_OPENING:g} s")
+            await outlast(self.ended, lambda: self.has_ended, seconds=LAST_WORD)
+            raise error
 
     async def call(self, work: Callable[[], None]) -> None:
         """Run `work`, which may not raise, and return when it has ended."""
@@ -79,11 +79,14 @@ class AiosqliteWorker:
         """True once the thread has ended, or never began."""
         return not self._is_open or (self._ended is not None and self._ended.done())
 
+    async def _start(self) -> None:
+        await self._connection
+
     def _connect(self) -> sqlite3.Connection:
         try:
             return self._session.open()
         except ConnectError as error:
-            # Raised in open(), when the thread has ended: aiosqlite would not wait for that either.
+            # Raised by open(), once the thread has ended.
             self._error = error
             return sqlite3.connect(MEMORY, check_same_thread=False)
 

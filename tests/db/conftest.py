@@ -137,14 +137,6 @@ def postgres(postgres_database: str) -> str:
     return postgres_database
 
 
-def _cells(*drivers: str) -> Any:
-    return pytest.mark.parametrize(
-        ("driver", "backend"),
-        [cell for cell in CELLS if cell[0] in drivers],
-        ids=lambda part: part,
-    )
-
-
 def _cell(request: pytest.FixtureRequest, tmp_path: Path) -> Cell:
     driver, backend = request.param
     if driver in {"asyncpg", "psycopg"}:
@@ -212,7 +204,10 @@ class Proxy:
             both.cancel_scope.cancel()
 
         try:
-            async with await anyio.connect_tcp(*self._server) as server, anyio.create_task_group() as both:
+            async with (
+                await anyio.connect_tcp(*self._server) as server,
+                anyio.create_task_group() as both,
+            ):
                 both.start_soon(send)
                 both.start_soon(receive)
         finally:

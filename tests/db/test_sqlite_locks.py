@@ -11,12 +11,13 @@ from typing import Any
 import anyio
 import pytest
 
+from inboxkit._db import sqlite as sqlite_module
 from inboxkit._db.drivers import make_driver
 from inboxkit._db.turnstile import Turnstile
 from inboxkit._db.url import parse_url
 from inboxkit._sql.statement import Answer, Reading, Script, Statement
 from inboxkit.database import Database
-from inboxkit.errors import DatabaseBusyError
+from inboxkit.errors import DatabaseBusyError, OutcomeUnknownError
 
 SHORT = timedelta(seconds=0.05)
 
@@ -166,3 +167,24 @@ def test_a_terminated_connection_undoes_and_gives_its_turn_back(sqlite_cell: Any
         assert await db.fetch("SELECT x FROM t") == [(2,)]
 
     sqlite_cell.run(main)
+
+
+def test_what_cannot_be_interrupted_costs_the_connection(
+    sqlite_cell: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_module, "LAST_WORD", 0.01)
+    stubborn = "SELECT length(replace(hex(zeroblob(8000000)), '0', '1'))"  # one opcode
+
+    async def main(db: Database) -> None:
+        await _table(db)
+        async with db.connection() as connection:
+            with anyio.move_on_after(0.02) as scope:
+                await connection.fetch(stubborn)
+            assert scope.cancelled_caught
+            assert connection._driver.is_closed
+        with pytest.raises(OutcomeUnknownError, match="neither finished nor stopped"):
+            await db.fetch(stubborn)
+        monkeypatch.undo()
+        assert await db.fetch("SELECT x FROM t") == []
+
+    sqlite_cell.run(main, pool_size=1, statement_timeout=timedelta(seconds=0.02))
