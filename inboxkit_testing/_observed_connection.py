@@ -48,6 +48,7 @@ class ObservedConnection:
         self._is_server = driver.dialect == "postgres"
         self._transaction = 0
         self._script: str | None = None
+        self._is_opening = False
         self._block: Block | None = None
         self.number: Final = number
         """From 1, in the order of connecting."""
@@ -72,11 +73,11 @@ class ObservedConnection:
     async def run(self, script: Script[T]) -> T:
         if not self._is_server:
             return await self._run_in_one_go(script)
-        self._script = script.name
+        self._script, self._is_opening = script.name, True
         try:
             return await self._run_step_by_step(script)
         finally:
-            self._script = None
+            self._script, self._is_opening = None, False
 
     async def begin(self) -> None:
         await self._begin(Statement("begin", "BEGIN", returns_rows=False), self._inner.begin)
@@ -116,7 +117,16 @@ class ObservedConnection:
     async def _run_in_one_go(self, script: Script[T]) -> T:
         name = script.name
         operation = await self._admitted(
-            lambda: Operation(self._recording.next_number, "script", name, "", name, commits=True)
+            lambda: Operation(
+                self._recording.next_number,
+                "script",
+                name,
+                "",
+                name,
+                commits=True,
+                opens_script=True,
+                ends_script=True,
+            )
         )
         run = RecordedScript(
             script, recording=self._recording, faults=self._faults, connection=self.number
@@ -195,6 +205,7 @@ class ObservedConnection:
                 statement.text,
                 self._script,
                 commits=kind == "commit",
+                ends_script=kind == "commit" and self._script is not None,
             ),
             asks=self._is_server,
         )
@@ -219,6 +230,7 @@ class ObservedConnection:
         await driver.check_alive(operation.name)
         if (refusal := self._faults.refusal_of(operation)) is not None:
             raise refusal
+        self._is_opening = False
         return operation
 
     async def _hold_back(self, seconds: float) -> None:
@@ -267,13 +279,16 @@ class ObservedConnection:
             await self._driver.check_alive(what)
 
     def _operation(self, statement: Statement, kind: Kind = "statement") -> Operation:
+        commits = kind == "statement" and not self.in_transaction
         return Operation(
             self._recording.next_number,
             kind,
             statement.name,
             statement.text,
             self._script,
-            commits=kind == "statement" and not self.in_transaction,
+            commits=commits,
+            opens_script=self._is_opening,
+            ends_script=commits and self._script is not None,
         )
 
     def _note(self, statement: Statement, kind: Kind = "statement") -> Recorded:
