@@ -220,7 +220,10 @@ class Database:
             return await connection.fetch_value(sql, *parameters)
 
     async def run(self, script: Script[T]) -> T:
-        """Run a script of statements on a connection of its own."""
+        """Run a script of statements on a connection of its own.
+
+        On SQLite a script that is not a ``"read"`` takes its turn among this database's writers.
+        """
         async with self._lent() as connection:
             return await connection.run(script)
 

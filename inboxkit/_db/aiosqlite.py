@@ -7,16 +7,24 @@ one hop here too.
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Callable
+from typing import Final
 
 import aiosqlite
 
+from inboxkit._db.shield import LAST_WORD, outlast
 from inboxkit._db.sqlite import SqliteDriver
-from inboxkit._db.sqlite_session import SqliteSession
+from inboxkit._db.sqlite_session import MEMORY, SqliteSession
+from inboxkit._db.tasks import finished, stopped
 from inboxkit._db.turnstile import Turnstile
 from inboxkit.abc import Clock
+from inboxkit.errors import ConnectError
 
 __all__ = ["AiosqliteWorker", "sqlite_through_aiosqlite"]
+
+_OPENING: Final = 30.0
+"""Seconds that opening a file may take."""
 
 
 class _Connection(aiosqlite.Connection):
@@ -31,18 +39,26 @@ class AiosqliteWorker:
 
     def __init__(self, session: SqliteSession) -> None:
         self._session = session
-        self._connection = _Connection(session.open, iter_chunk_size=64)
+        self._connection = _Connection(self._connect, iter_chunk_size=64)
+        self._error: ConnectError | None = None
         self._is_open = False
         self._ended: asyncio.Future[object] | None = None
 
     async def open(self) -> None:
         """Start the thread and open the session in it."""
-        try:
-            await self._connection
-        except BaseException:
-            self._session.close()  # a cancelled opening goes on in the thread; aiosqlite ends that
-            raise
+        # In a task of its own: aiosqlite ends a thread whose opening was cancelled, or failed, and
+        # does not wait for that, so that the thread may meet a closed event loop.
+        task, interruption = await finished(self._start(), seconds=_OPENING)
+        if not task.done():
+            self._session.close()
+            await stopped(task)
+            raise interruption or ConnectError(f"no SQLite file was opened in {_OPENING:g} s")
+        task.result()
         self._is_open = True
+        if (error := interruption or self._error) is not None:
+            self.stop()
+            await outlast(self.ended, lambda: self.has_ended, seconds=LAST_WORD)
+            raise error
 
     async def call(self, work: Callable[[], None]) -> None:
         """Run `work`, which may not raise, and return when it has ended."""
@@ -62,6 +78,17 @@ class AiosqliteWorker:
     def has_ended(self) -> bool:
         """True once the thread has ended, or never began."""
         return not self._is_open or (self._ended is not None and self._ended.done())
+
+    async def _start(self) -> None:
+        await self._connection
+
+    def _connect(self) -> sqlite3.Connection:
+        try:
+            return self._session.open()
+        except ConnectError as error:
+            # Raised by open(), once the thread has ended.
+            self._error = error
+            return sqlite3.connect(MEMORY, check_same_thread=False)
 
 
 def sqlite_through_aiosqlite(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
+from collections.abc import Coroutine
 from datetime import datetime
 from typing import Any
 
@@ -14,7 +16,8 @@ from inboxkit._db.instants import from_microseconds, to_microseconds
 from inboxkit._db.placeholders import parse
 from inboxkit._db.postgres import PostgresConnection, rows_written
 from inboxkit._db.postgres_errors import NoAnswerError, is_lost, judged, lost
-from inboxkit._db.shield import LAST_WORD, outlast
+from inboxkit._db.shield import LAST_WORD
+from inboxkit._db.tasks import finished, stopped
 from inboxkit._sql.statement import Answer, Statement
 from inboxkit.abc import Clock, DialectName
 from inboxkit.errors import ConnectError, DatabaseError
@@ -95,7 +98,7 @@ class AsyncpgConnection(PostgresConnection):
                 await self._connection.execute("SELECT 1")
                 certain = True
         except asyncpg.PostgresError as error:
-            certain = not is_lost(error.sqlstate)
+            certain = not is_lost(getattr(error, "sqlstate", None))
         except (asyncpg.InterfaceError, OSError):
             certain = False
         finally:
@@ -105,17 +108,12 @@ class AsyncpgConnection(PostgresConnection):
     async def _finish(self, text: str, *, seconds: float) -> str:
         # asyncpg asks the server to cancel as soon as its coroutine is cancelled, natively too: so
         # this one runs in a task of its own, which ends before this function does.
-        task = asyncio.get_running_loop().create_task(self._connection.execute(text))
-        interruption = await outlast(lambda: asyncio.wait([task]), task.done, seconds=seconds)
+        task, interruption = await finished(self._connection.execute(text), seconds=seconds)
         if not task.done():
             self.terminate()  # its coroutine then ends with an error
-            await outlast(lambda: asyncio.wait([task]), task.done, seconds=LAST_WORD)
-            error: BaseException | None = NoAnswerError(f"no answer within {seconds:g} s")
-        else:
-            error = task.exception()
-        if interruption is not None:
-            raise interruption
-        if error is not None:
+            await stopped(task)
+            raise interruption or NoAnswerError(f"no answer within {seconds:g} s")
+        if (error := interruption or task.exception()) is not None:
             raise error
         tag: str = task.result()
         return tag
@@ -129,7 +127,7 @@ class AsyncpgConnection(PostgresConnection):
             constraint = getattr(error, "constraint_name", None) or getattr(
                 error, "column_name", None
             )
-            return judged(name, sqlstate, str(error.args[0]), constraint)
+            return judged(name, sqlstate, _without_values(str(error.args[0])), constraint)
         if isinstance(error, asyncpg.InterfaceError):
             return judged(name, None, _without_values(str(error)), None)
         if isinstance(error, UnicodeError):
@@ -161,12 +159,7 @@ class AsyncpgDriver:
     async def connect(self) -> AsyncpgConnection:
         with self._clock.external("connect"):
             try:
-                connection = await asyncpg.connect(self._url, timeout=self._timeout)
-                try:
-                    await _prepare(connection, self._timeout)
-                except BaseException:
-                    connection.terminate()
-                    raise
+                connection = await _to_its_end(_open(self._url, self._timeout))
             except _CONNECTING as error:
                 raise ConnectError(f"cannot connect to PostgreSQL: {error}") from error
         return AsyncpgConnection(connection, clock=self._clock, timeout=self._timeout)
@@ -175,17 +168,40 @@ class AsyncpgDriver:
         """Nothing is kept."""
 
 
-async def _prepare(connection: Any, timeout: float) -> None:
-    for name in ("json", "jsonb"):
+async def _to_its_end(opening: Coroutine[Any, Any, Any]) -> Any:
+    """Open a connection; after a cancellation it is opened to the end, and dropped, in a second.
+
+    A connect that is cancelled half-way leaves futures of asyncpg behind, which the loop then
+    reports as errors that nobody looked at.
+    """
+    task = asyncio.get_running_loop().create_task(opening)
+    try:
+        await asyncio.wait([task])
+    except asyncio.CancelledError:
+        await stopped(task)
+        if task.done() and not task.cancelled() and task.exception() is None:
+            task.result().terminate()
+        raise
+    return task.result()
+
+
+async def _open(url: str, timeout: float) -> Any:
+    connection = await asyncpg.connect(url, timeout=math.ceil(timeout))
+    try:
+        for name in ("json", "jsonb"):
+            await connection.set_type_codec(
+                name, schema="pg_catalog", encoder=_text, decoder=_text, format="text"
+            )
+        # asyncpg reads infinity as a naive datetime, and fails on years beyond 9999.
         await connection.set_type_codec(
-            name, schema="pg_catalog", encoder=_text, decoder=_text, format="text"
+            "timestamptz", schema="pg_catalog", encoder=_encode, decoder=_decode, format="tuple"
         )
-    # asyncpg reads infinity as a naive datetime, and fails on years beyond 9999.
-    await connection.set_type_codec(
-        "timestamptz", schema="pg_catalog", encoder=_encode, decoder=_decode, format="tuple"
-    )
-    # Not among the start-up settings: poolers refuse those that they do not know.
-    await connection.execute(f"SET statement_timeout = {round(timeout * 1000)}")
+        # Not among the start-up settings: poolers refuse those that they do not know.
+        await connection.execute(f"SET statement_timeout = {round(timeout * 1000)}")
+    except BaseException:
+        connection.terminate()
+        raise
+    return connection
 
 
 def _text(value: str) -> str:

@@ -17,25 +17,26 @@ from inboxkit.errors import DatabaseError
 
 __all__ = ["Parsed", "check_arguments", "parse"]
 
-# An unterminated literal reaches to the end: the database then says what is wrong with it.
+# A doubled quote reads as two literals side by side, which comes to the same. An unterminated one
+# reaches to the end: the database then says what is wrong with it.
 _COMMON: Final = r"""
     (?P<comment>   --[^\n]* )
   | (?P<block>     /\* )
-  | (?P<quoted>    '(?:[^']|'')*(?:'|\Z) | "(?:[^"]|"")*(?:"|\Z) {quoted} )
+  | (?P<quoted>    '[^']*(?:'|\Z) | "[^"]*(?:"|\Z) {quoted} )
   | {dialect}
     (?P<word>      [^\W\d][\w$]* )
   | \$(?P<number>  \d+ )
 """
 _PATTERNS: Final[dict[DialectName, re.Pattern[str]]] = {
     "sqlite": re.compile(
-        _COMMON.format(quoted=r"| `(?:[^`]|``)*(?:`|\Z) | \[[^\]]*(?:\]|\Z)", dialect=""),
+        _COMMON.format(quoted=r"| `[^`]*(?:`|\Z) | \[[^\]]*(?:\]|\Z)", dialect=""),
         re.VERBOSE | re.DOTALL,
     ),
     "postgres": re.compile(
         _COMMON.format(
             quoted="",
             dialect=r"""
-                (?P<escaped> [eE]'(?:[^'\\]|''|\\.)*(?:'|\Z) )
+                (?P<escaped> [eE]'(?:[^'\\]+|''|\\.)*(?:'|\Z) )
               | (?P<dollar>  (?P<tag>\$(?:[^\W\d]\w*)?\$).*?(?:(?P=tag)|\Z) )
               |""",
         ),
@@ -43,6 +44,9 @@ _PATTERNS: Final[dict[DialectName, re.Pattern[str]]] = {
     ),
 }
 _DELIMITER: Final = re.compile(r"/\*|\*/")
+
+_LONGEST_KEPT: Final = 16_384
+"""Characters of a text that is kept in the cache: those with values written into them are longer."""
 
 _READING: Final = frozenset({"SELECT", "VALUES", "TABLE", "SHOW", "EXPLAIN", "PRAGMA"})
 _CONTROL: Final = frozenset(
@@ -67,9 +71,13 @@ class Parsed:
     function which writes is not noticed)."""
 
 
-@lru_cache(maxsize=1024)
 def parse(text: str, dialect: DialectName) -> Parsed:
-    """Read one statement's text."""
+    """Read one statement's text; one of common length is read once."""
+    return (_parsed if len(text) <= _LONGEST_KEPT else _parsed.__wrapped__)(text, dialect)
+
+
+@lru_cache(maxsize=1024)
+def _parsed(text: str, dialect: DialectName) -> Parsed:
     pattern = _PATTERNS[dialect]
     pieces: list[str] = []
     words: list[str] = []

@@ -13,6 +13,7 @@ from psycopg import generators
 from psycopg.abc import RV, PQGen, PQGenConn
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import ConnStatus, TransactionStatus
+from psycopg.rows import tuple_row
 
 from inboxkit._db.exchange import Exchange, is_ready
 from inboxkit._db.postgres_errors import NoAnswerError
@@ -32,7 +33,7 @@ class PsycopgSession(psycopg.AsyncConnection[tuple[Any, ...]]):
     _limit: float | None = None
 
     def __init__(self, pgconn: Any) -> None:
-        super().__init__(pgconn)
+        super().__init__(pgconn, tuple_row)
         self.lock = cast(Any, nullcontext())  # psycopg's own is asyncio's
         self.cursor_factory = psycopg.AsyncRawCursor
 

@@ -1,0 +1,241 @@
+# ruff: noqa: PT012 - what raises is the end of a block
+"""Connections that break: idle, under a statement, at the COMMIT; and what may have happened then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+import anyio
+import psycopg
+import pytest
+
+from inboxkit._db import postgres as postgres_module
+from inboxkit._db import psycopg as psycopg_module
+from inboxkit._sql.statement import Answer, Reading, Script, Statement
+from inboxkit.database import Database
+from inboxkit.errors import (
+    ConnectError,
+    DatabaseBusyError,
+    DatabaseError,
+    OutcomeUnknownError,
+)
+
+
+async def _kill_others(db: Database) -> None:
+    await db.fetch(
+        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+        "WHERE pid <> pg_backend_pid() AND datname = current_database()"
+    )
+
+
+async def _while_in_flight(cell: Any, call: Callable[[], Any], then: Callable[[], Any]) -> None:
+    """Run `then` once the first statement of `call` runs on the server."""
+
+    async def watch() -> None:
+        await anyio.sleep(0.05)
+        await then()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(watch)
+        await call()
+
+
+def test_killed_while_idle(postgres_cell: Any) -> None:
+    async def main(db: Database) -> None:
+        async with db.connection() as one, db.connection() as killer:
+            await one.fetch("SELECT 1")
+        async with db.connection() as killer:
+            await _kill_others(killer)  # type: ignore[arg-type]
+            assert await db.fetch_value("SELECT 1") == 1
+
+    postgres_cell.run(main, pool_size=2)
+
+
+def test_killed_under_a_lone_statement(postgres_cell: Any) -> None:
+    async def main(db: Database) -> None:
+        async with db.connection() as killer:
+
+            async def call() -> None:
+                with pytest.raises(OutcomeUnknownError, match="it may have happened") as caught:
+                    await db.fetch("SELECT pg_sleep(20)")
+                assert caught.value.statement == "fetch"
+                assert caught.value.__cause__ is not None
+
+            await _while_in_flight(postgres_cell, call, lambda: _kill_others(killer))  # type: ignore[arg-type]
+        assert await db.fetch_value("SELECT 1") == 1
+
+    postgres_cell.run(main, pool_size=2)
+
+
+def test_killed_inside_a_transaction(postgres_cell: Any) -> None:
+    async def main(db: Database) -> None:
+        await db.execute("CREATE TABLE t (x int)")
+        async with db.connection() as killer:
+
+            async def call() -> None:
+                with pytest.raises(DatabaseBusyError, match="nothing happened"):
+                    async with db.transaction() as tx:
+                        await tx.execute("INSERT INTO t VALUES (1)")
+                        await tx.fetch("SELECT pg_sleep(20)")
+
+            await _while_in_flight(postgres_cell, call, lambda: _kill_others(killer))  # type: ignore[arg-type]
+        assert await db.fetch("SELECT * FROM t") == []
+
+    postgres_cell.run(main, pool_size=2)
+
+
+def test_killed_before_the_commit(postgres_cell: Any) -> None:
+    async def main(db: Database) -> None:
+        await db.execute("CREATE TABLE t (x int)")
+        async with db.connection() as killer:
+            with pytest.raises(DatabaseError):
+                async with db.transaction() as tx:
+                    await tx.execute("INSERT INTO t VALUES (1)")
+                    await _kill_others(killer)  # type: ignore[arg-type]
+        assert await db.fetch("SELECT * FROM t") == []
+
+    postgres_cell.run(main, pool_size=2)
+
+
+def test_the_reply_to_the_commit_is_lost(postgres_cell: Any, proxied: Any) -> None:
+    called: list[str] = []
+
+    async def main() -> None:
+        async with postgres_cell.database() as db, proxied(postgres_cell) as (proxy, url):
+            await db.execute("CREATE TABLE t (x int)")
+            async with postgres_cell.database(url) as through:
+                proxy.loses_reply_to = b"COMMIT\0"
+                with pytest.raises(OutcomeUnknownError, match="commit: "):
+                    async with through.transaction() as tx:
+                        tx.after_commit(lambda: called.append("never"))
+                        await tx.execute("INSERT INTO t VALUES (1)")
+                proxy.loses_reply_to = None
+                assert await through.fetch("SELECT x FROM t") == [(1,)]
+                proxy.loses_reply_to = b"COMMIT\0"
+
+                def steps(reading: Reading) -> Generator[Statement, Answer, None]:
+                    yield Statement("insert", "INSERT INTO t VALUES (2)", (), False)
+
+                with pytest.raises(OutcomeUnknownError, match="script: "):
+                    await through.run(Script("script", steps))
+
+                def read(reading: Reading) -> Generator[Statement, Answer, None]:
+                    yield Statement("select", "SELECT 1")
+
+                with pytest.raises(DatabaseBusyError, match="nothing happened"):
+                    await through.run(Script("script", read, "read"))
+            assert await db.fetch("SELECT x FROM t ORDER BY x") == [(1,), (2,)]
+
+    postgres_cell.start(main)
+
+    assert called == []
+
+
+def test_the_reply_to_a_lone_statement_is_lost(postgres_cell: Any, proxied: Any) -> None:
+    async def main() -> None:
+        async with postgres_cell.database() as db, proxied(postgres_cell) as (proxy, url):
+            await db.execute("CREATE TABLE t (x int)")
+            async with postgres_cell.database(url) as through:
+                proxy.loses_reply_to = b"INSERT"
+                with pytest.raises(OutcomeUnknownError):
+                    await through.execute("INSERT INTO t VALUES (1)")
+                with pytest.raises(DatabaseBusyError):
+                    async with through.transaction() as tx:
+                        await tx.execute("INSERT INTO t VALUES (2)")
+            assert await db.fetch("SELECT x FROM t") == [(1,)]
+
+    postgres_cell.start(main)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(postgres_module, "GRACE", -29.7)
+    monkeypatch.setattr(psycopg_module, "GRACE", -29.7)
+    monkeypatch.setattr(postgres_module, "_ROLLBACK_BOUND", 0.3)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_network_that_swallows_everything(postgres_cell: Any, proxied: Any) -> None:
+    async def main() -> None:
+        async with proxied(postgres_cell) as (proxy, url), postgres_cell.database(url) as through:
+            await through.execute("CREATE TABLE t (x int)")
+            with pytest.raises(DatabaseBusyError, match="no answer within"):
+                async with through.transaction() as tx:
+                    proxy.is_black_hole = True
+                    await tx.execute("INSERT INTO t VALUES (1)")
+            proxy.is_black_hole = False
+            with pytest.raises(OutcomeUnknownError, match="no answer within"):
+                async with through.transaction() as tx:
+                    await tx.execute("INSERT INTO t VALUES (1)")
+                    proxy.is_black_hole = True
+            proxy.is_black_hole = False
+            with pytest.raises(OutcomeUnknownError):
+                async with through.connection() as connection:
+                    proxy.is_black_hole = True
+                    await connection.fetch("SELECT 1")
+            proxy.is_black_hole = False
+            async with through.connection() as connection:
+                proxy.is_black_hole = True
+                with anyio.move_on_after(0.05):
+                    await connection.fetch("SELECT pg_sleep(20)")
+            proxy.is_black_hole = False
+            assert await through.fetch_value("SELECT 1") == 1
+
+    postgres_cell.start(main)
+
+
+def test_locks_deadlocks_and_serialization_are_busy(postgres_cell: Any) -> None:
+    async def main(db: Database) -> None:
+        await db.execute("CREATE TABLE t (x int PRIMARY KEY, y int)")
+        await db.execute("INSERT INTO t VALUES (1, 0), (2, 0)")
+        busy: list[str | None] = []
+        met = [anyio.Event(), anyio.Event()]
+
+        async def crossing(first: int, second: int) -> None:
+            try:
+                async with db.transaction() as tx:
+                    await tx.execute("SET LOCAL deadlock_timeout = '10ms'")
+                    await tx.execute("UPDATE t SET y = y + 1 WHERE x = $1", first)
+                    met[first - 1].set()
+                    await met[second - 1].wait()
+                    await tx.execute("UPDATE t SET y = y + 1 WHERE x = $1", second)
+            except DatabaseBusyError as error:
+                busy.append(getattr(error.__cause__, "sqlstate", None))
+
+        async with anyio.create_task_group() as both:
+            both.start_soon(crossing, 1, 2)
+            both.start_soon(crossing, 2, 1)
+        assert busy == ["40P01"]
+        assert await db.fetch("SELECT DISTINCT y FROM t") == [(1,)]
+        async with db.transaction() as holder, db.connection() as other:
+            await holder.execute("UPDATE t SET y = 5")
+            with pytest.raises(DatabaseBusyError):
+                await other.fetch("SELECT * FROM t FOR UPDATE NOWAIT")
+        with pytest.raises(DatabaseBusyError, match="serialize"):
+            async with db.transaction() as tx:
+                await tx.execute("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
+                await tx.fetch("SELECT * FROM t")
+                await db.execute("UPDATE t SET y = 6")
+                await tx.execute("UPDATE t SET y = 7")
+
+    postgres_cell.run(main)
+
+
+def test_a_server_that_takes_nobody_more(postgres_cell: Any) -> None:
+    async def main(db: Database) -> None:
+        with psycopg.connect(
+            f"postgresql://{postgres_cell.url.partition('://')[2]}", autocommit=True
+        ) as admin:
+            name = admin.info.dbname
+            admin.execute(b"CREATE ROLE guest LOGIN")
+            try:
+                admin.execute(f"ALTER DATABASE {name} CONNECTION LIMIT 0".encode())
+                url = postgres_cell.url.replace("postgres@", "guest@")
+                with pytest.raises(ConnectError, match="too many connections"):
+                    await postgres_cell.database(url).open()
+            finally:
+                admin.execute(f"ALTER DATABASE {name} CONNECTION LIMIT -1".encode())
+                admin.execute("DROP ROLE guest")
+
+    postgres_cell.run(main)

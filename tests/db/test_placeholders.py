@@ -1,0 +1,85 @@
+import pytest
+
+from inboxkit._db.placeholders import check_arguments, parse
+from inboxkit.errors import DatabaseError
+
+
+@pytest.mark.parametrize(
+    ("text", "translated", "count"),
+    [
+        ("SELECT 1", "SELECT 1", 0),
+        ("SELECT $1, $2, $1", "SELECT ?1, ?2, ?1", 2),
+        ("SELECT $12", "SELECT ?12", 12),
+        ("SELECT '$1', $1", "SELECT '$1', ?1", 1),
+        ("SELECT 'it''s $1', $1", "SELECT 'it''s $1', ?1", 1),
+        ('SELECT "$1" FROM t WHERE a = $1', 'SELECT "$1" FROM t WHERE a = ?1', 1),
+        ('SELECT "a""$1"', 'SELECT "a""$1"', 0),
+        ("SELECT `$1`, $1", "SELECT `$1`, ?1", 1),
+        ("SELECT [$1], $1", "SELECT [$1], ?1", 1),
+        ("SELECT $1 -- and $2\n, $2", "SELECT ?1 -- and $2\n, ?2", 2),
+        ("SELECT /* $1 \n $2 */ $1", "SELECT /* $1 \n $2 */ ?1", 1),
+        ("SELECT /* /* */ $1", "SELECT /* /* */ ?1", 1),
+        ("SELECT a$1 FROM t", "SELECT a$1 FROM t", 0),
+        ("SELECT 'unterminated $1", "SELECT 'unterminated $1", 0),
+        ("SELECT 1 /* unterminated $1", "SELECT 1 /* unterminated $1", 0),
+        ("SELECT ä.ö FROM ä WHERE ö=$1", "SELECT ä.ö FROM ä WHERE ö=?1", 1),
+        ("SELECT $$ $1 $$", "SELECT $$ ?1 $$", 1),  # no quotes of SQLite
+    ],
+)
+def test_sqlite_placeholders_are_translated_outside_of_literals(
+    text: str, translated: str, count: int
+) -> None:
+    parsed = parse(text, "sqlite")
+
+    assert (parsed.text, parsed.count) == (translated, count)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("SELECT $1, '$2', \"$3\"", 1),
+        ("SELECT a[$1]", 1),
+        ("SELECT $$ $1 ' $$, $2", 2),
+        ("SELECT $tag$ $1 $$ $2 $tag$, $1", 1),
+        (r"SELECT E'\' $2', $1", 1),
+        (r"SELECT 'C:\', $1", 1),
+        ("SELECT /* /* $2 */ $3 */ $1", 1),
+        ("SELECT foo$1", 0),
+        ("SELECT $1::text || $2", 2),
+    ],
+)
+def test_postgres_text_is_left_alone_and_counted(text: str, count: int) -> None:
+    parsed = parse(text, "postgres")
+
+    assert (parsed.text, parsed.count) == (text, count)
+
+
+@pytest.mark.parametrize(
+    ("text", "writes"),
+    [
+        ("SELECT 1", False),
+        ("  -- note\n select 1", False),
+        ("/* INSERT */ VALUES (1)", False),
+        ("INSERT INTO t VALUES (1)", True),
+        ("WITH a AS (SELECT 'delete') SELECT * FROM a", False),
+        ("WITH a AS (SELECT 1) UPDATE t SET x = 1", True),
+        ("with a as (delete from t returning *) select * from a", True),
+        ("CREATE TABLE t (x)", True),
+        ("VACUUM", True),
+        ("PRAGMA journal_mode", False),
+        ("EXPLAIN DELETE FROM t", False),
+        ("EXPLAIN ANALYZE DELETE FROM t", True),
+        ("COMMIT", False),
+        ("", False),
+    ],
+)
+def test_what_writes(text: str, writes: bool) -> None:
+    assert parse(text, "sqlite").writes is writes
+    assert parse(text, "postgres").writes is writes
+
+
+def test_a_wrong_number_of_arguments_is_said_before_sending() -> None:
+    with pytest.raises(DatabaseError, match=r"2 placeholders \(\$1 to \$2\), and 3 arguments"):
+        check_arguments(parse("SELECT $1, $2", "sqlite"), (1, 2, 3), statement="fetch")
+    with pytest.raises(DatabaseError, match="no placeholder"):
+        check_arguments(parse("SELECT '$1'", "postgres"), (1,), statement="fetch")

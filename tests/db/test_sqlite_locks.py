@@ -1,0 +1,190 @@
+# ruff: noqa: PT012 - what raises is the end of a block
+"""Who writes to a SQLite file, and who waits for whom."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Generator
+from datetime import timedelta
+from typing import Any
+
+import anyio
+import pytest
+
+from inboxkit._db import sqlite as sqlite_module
+from inboxkit._db.drivers import make_driver
+from inboxkit._db.turnstile import Turnstile
+from inboxkit._db.url import parse_url
+from inboxkit._sql.statement import Answer, Reading, Script, Statement
+from inboxkit.database import Database
+from inboxkit.errors import DatabaseBusyError, OutcomeUnknownError
+
+SHORT = timedelta(seconds=0.05)
+
+
+async def _table(db: Database) -> None:
+    await db.execute("CREATE TABLE t (x int PRIMARY KEY)")
+
+
+def _add(x: int) -> Script[None]:
+    def steps(reading: Reading) -> Generator[Statement, Answer, None]:
+        yield Statement("add", "INSERT INTO t VALUES ($1)", (x,), False)
+
+    return Script("add", steps)
+
+
+def test_writers_take_turns_and_do_not_meet(sqlite_cell: Any) -> None:
+    """With hardly any timeout for locks: nobody ever meets one."""
+
+    async def main(db: Database) -> None:
+        await _table(db)
+
+        async def block(x: int) -> None:
+            async with db.transaction() as tx:
+                await tx.execute("INSERT INTO t VALUES ($1)", x)
+                await tx.fetch("SELECT count(*) FROM t")
+
+        async with anyio.create_task_group() as many:
+            for x in range(10):
+                many.start_soon(block, 3 * x)
+                many.start_soon(db.execute, "INSERT INTO t VALUES ($1)", 3 * x + 1)
+                many.start_soon(db.run, _add(3 * x + 2))
+        assert await db.fetch_value("SELECT count(*) FROM t") == 30
+
+    sqlite_cell.run(main, statement_timeout=timedelta(seconds=5), pool_size=8)
+
+
+def test_readers_do_not_wait_for_writers(sqlite_cell: Any) -> None:
+    async def main(db: Database) -> None:
+        await _table(db)
+        async with db.transaction() as tx:
+            await tx.execute("INSERT INTO t VALUES (1)")
+            assert await db.fetch_value("SELECT count(*) FROM t") == 0
+            assert await tx.fetch_value("SELECT count(*) FROM t") == 1
+
+    sqlite_cell.run(main)
+
+
+def test_a_write_beside_ones_own_transaction_is_explained(sqlite_cell: Any) -> None:
+    async def main(db: Database) -> None:
+        await _table(db)
+        async with db.transaction() as tx:
+            for write in (
+                lambda: db.execute("INSERT INTO t VALUES (1)"),
+                lambda: db.run(_add(1)),
+            ):
+                with pytest.raises(DatabaseBusyError, match="this same task holds"):
+                    await write()
+            await tx.execute("INSERT INTO t VALUES (2)")
+        assert await db.fetch("SELECT x FROM t") == [(2,)]
+
+    sqlite_cell.run(main, statement_timeout=SHORT)
+
+
+def test_waiting_for_ones_turn_is_not_in_flight(sqlite_cell: Any) -> None:
+    async def main(db: Database) -> None:
+        await _table(db)
+        async with db.connection(), db.connection():
+            pass  # both are open now
+        async with db.transaction() as tx, anyio.create_task_group() as group:
+            group.start_soon(db.execute, "INSERT INTO t VALUES (1)")
+            await anyio.wait_all_tasks_blocked()
+            assert sqlite_cell.clock.in_flight == []
+            group.cancel_scope.cancel()
+        async with db.transaction() as tx:
+            await tx.execute("INSERT INTO t VALUES (2)")
+        assert await db.fetch("SELECT x FROM t") == [(2,)]
+
+    sqlite_cell.run(main)
+
+
+def test_another_process_keeps_the_lock(sqlite_cell: Any) -> None:
+    async def main(db: Database) -> None:
+        await _table(db)
+        other = sqlite3.connect(sqlite_cell.url.partition("///")[2], isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        for write in (lambda: db.execute("INSERT INTO t VALUES (1)"), lambda: db.run(_add(1))):
+            with pytest.raises(DatabaseBusyError, match="kept the database locked"):
+                await write()
+        with pytest.raises(DatabaseBusyError, match="begin: "):
+            async with db.transaction():
+                raise AssertionError
+        assert await db.fetch("SELECT x FROM t") == []
+        other.execute("COMMIT")
+        other.close()
+        await db.run(_add(1))
+
+    sqlite_cell.run(main, statement_timeout=SHORT)
+
+
+def test_the_lock_of_another_process_is_waited_for(sqlite_cell: Any) -> None:
+    async def main(db: Database) -> None:
+        await _table(db)
+        other = sqlite3.connect(sqlite_cell.url.partition("///")[2], isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        async with anyio.create_task_group() as group:
+            group.start_soon(db.run, _add(1))
+            await anyio.wait_all_tasks_blocked()
+            other.execute("COMMIT")
+            other.close()
+        assert await db.fetch("SELECT x FROM t") == [(1,)]
+
+    sqlite_cell.run(main)
+
+
+def test_several_databases_share_a_turnstile(sqlite_cell: Any) -> None:
+    async def main() -> None:
+        turnstile = Turnstile()
+
+        def database() -> Database:
+            clock = sqlite_cell.clock
+            driver = make_driver(
+                parse_url(sqlite_cell.url), clock=clock, timeout=0.05, turnstile=turnstile
+            )
+            return Database.over(driver, clock=clock)
+
+        async with database() as one, database() as other:
+            await _table(one)
+            async with one.transaction() as tx:
+                await tx.execute("INSERT INTO t VALUES (1)")
+                with pytest.raises(DatabaseBusyError, match="kept its turn"):
+                    await other.execute("INSERT INTO t VALUES (2)")
+            await other.execute("INSERT INTO t VALUES (3)")
+        assert turnstile.inside == 0
+
+    sqlite_cell.start(main)
+
+
+def test_a_terminated_connection_undoes_and_gives_its_turn_back(sqlite_cell: Any) -> None:
+    async def main(db: Database) -> None:
+        await _table(db)
+        with pytest.raises(DatabaseBusyError, match="connection is closed"):
+            async with db.transaction() as tx:
+                await tx.execute("INSERT INTO t VALUES (1)")
+                tx._driver.terminate()
+        async with db.transaction() as tx:
+            await tx.execute("INSERT INTO t VALUES (2)")
+        assert await db.fetch("SELECT x FROM t") == [(2,)]
+
+    sqlite_cell.run(main)
+
+
+def test_what_cannot_be_interrupted_costs_the_connection(
+    sqlite_cell: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_module, "LAST_WORD", 0.01)
+    stubborn = "SELECT length(replace(hex(zeroblob(20000000)), '0', '1'))"  # one opcode
+
+    async def main(db: Database) -> None:
+        await _table(db)
+        async with db.connection() as connection:
+            with anyio.move_on_after(0.02) as scope:
+                await connection.fetch(stubborn)
+            assert scope.cancelled_caught
+            assert connection._driver.is_closed
+        with pytest.raises(OutcomeUnknownError, match="neither finished nor stopped"):
+            await db.fetch(stubborn)
+        monkeypatch.undo()
+        assert await db.fetch("SELECT x FROM t") == []
+
+    sqlite_cell.run(main, pool_size=1, statement_timeout=SHORT)

@@ -1,0 +1,139 @@
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import anyio
+import pytest
+
+from inboxkit._db.url import parse_url
+from inboxkit.database import Database
+from inboxkit.errors import (
+    ClosedError,
+    ConnectError,
+    DeclarationError,
+    DialectError,
+    MissingExtraError,
+    StartupError,
+)
+
+
+@pytest.mark.parametrize(
+    ("url", "dialect", "driver", "location"),
+    [
+        ("sqlite:///rel.db", "sqlite", None, str(Path.cwd() / "rel.db")),
+        ("sqlite:////abs/x y%20.db", "sqlite", None, "/abs/x y%20.db"),
+        ("sqlite:///:memory:", "sqlite", None, ":memory:"),
+        ("sqlite+thread:///:memory:", "sqlite", "thread", ":memory:"),
+        ("sqlite+aiosqlite:////a.db", "sqlite", "aiosqlite", "/a.db"),
+        ("postgres://h/d", "postgres", None, "postgresql://h/d"),
+        ("postgresql:///d?host=/run", "postgres", None, "postgresql:///d?host=/run"),
+        ("postgresql+psycopg://u:p@h:1/d", "postgres", "psycopg", "postgresql://u:p@h:1/d"),
+        ("postgresql+asyncpg://a:1,b:2/d", "postgres", "asyncpg", "postgresql://a:1,b:2/d"),
+    ],
+)
+def test_urls(url: str, dialect: str, driver: str | None, location: str) -> None:
+    parsed = parse_url(url)
+
+    assert (parsed.dialect, parsed.driver, parsed.location) == (dialect, driver, location)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "rel.db",
+        "oracle://h/d",
+        "sqlite://",
+        "sqlite:///",
+        "sqlite://rel.db",
+        "sqlite:///a.db?mode=ro",
+        "sqlite+asyncpg:///a.db",
+        "postgresql+://h/d",
+        "postgresql://h:port/d",
+        "postgresql:h/d",
+    ],
+)
+def test_wrong_urls_are_refused_at_construction(url: str) -> None:
+    with pytest.raises(DeclarationError, match="write sqlite:///"):
+        Database(url)
+
+
+@pytest.mark.parametrize("url", ["mysql://h/d", "mariadb://h/d", "mysql+asyncmy://h/d"])
+def test_other_databases_are_refused(url: str) -> None:
+    with pytest.raises(DialectError, match="this version serves PostgreSQL and SQLite"):
+        Database(url)
+
+
+def test_wrong_settings_are_refused() -> None:
+    with pytest.raises(DeclarationError, match="pool_size"):
+        Database("sqlite:///:memory:", pool_size=0)
+    with pytest.raises(DeclarationError, match="statement_timeout"):
+        Database("sqlite:///:memory:", statement_timeout=timedelta(0))
+
+
+def test_no_password_is_shown() -> None:
+    shown = repr(Database("postgresql://me:secret@h/d?password=secret&x=1"))
+
+    assert "secret" not in shown
+    assert "me:***@h/d?password=***&x=1" in shown
+    with pytest.raises(DeclarationError) as caught:
+        Database("postgresql://me:secret@h:port/d")
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "instead"),
+    [
+        ("sqlite+aiosqlite:///:memory:", "sqlite+thread://"),
+        ("postgresql+asyncpg://h/d", "postgresql+psycopg://"),
+    ],
+)
+def test_a_driver_of_asyncio_alone_under_trio_says_what_to_name(url: str, instead: str) -> None:
+    with pytest.raises(StartupError) as caught:
+        anyio.run(Database(url).open, backend="trio")
+
+    assert instead in str(caught.value)
+
+
+@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
+def test_a_missing_extra_names_the_command(driver: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in [name for name in sys.modules if name.startswith(f"inboxkit._db.{driver}")]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, driver, None)
+
+    with pytest.raises(MissingExtraError) as caught:
+        anyio.run(Database(f"postgresql+{driver}://h/d").open)
+
+    assert "pip install 'inboxkit[postgres]'" in str(caught.value)
+
+
+def test_use_before_open_names_the_cure(backend: str) -> None:
+    async def main() -> None:
+        db = Database("sqlite:///:memory:")
+        assert not db.is_open
+        for use in (db.execute("SELECT 1"), db.fetch("SELECT 1"), db.fetch_value("SELECT 1")):
+            with pytest.raises(ClosedError, match="async with database"):
+                await use
+        with pytest.raises(ClosedError, match="async with database"):
+            async with db.transaction():
+                pass
+        async with db:
+            assert db.is_open
+            assert db.driver_name in {"aiosqlite", "thread"}
+        with pytest.raises(ClosedError):
+            await db.fetch("SELECT 1")
+
+    anyio.run(main, backend=backend)
+
+
+@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
+def test_a_server_that_is_not_there(driver: str) -> None:
+    with pytest.raises(ConnectError, match="cannot connect to PostgreSQL"):
+        anyio.run(Database(f"postgresql+{driver}://postgres@127.0.0.1:1/d").open)
+
+
+def test_a_file_that_cannot_be_opened(tmp_path: Path, backend: str) -> None:
+    (tmp_path / "text.db").write_text("This is no database. " * 100)
+    for path in (tmp_path / "missing" / "x.db", tmp_path / "text.db"):
+        with pytest.raises(ConnectError, match="cannot open the SQLite file"):
+            anyio.run(Database(f"sqlite:///{path}").open, backend=backend)
