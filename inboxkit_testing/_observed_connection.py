@@ -13,6 +13,7 @@ from inboxkit.errors import DatabaseBusyError, DatabaseError, OutcomeUnknownErro
 
 from ._scripts import CrashHere, RecordedScript
 from .faults import Operation, broken_in_transaction
+from .locks import lock_waits_of
 from .recording import Kind, Recorded
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ class ObservedConnection:
         self._script: str | None = None
         self._is_opening = False
         self._block: Block | None = None
+        self.has_waited = False
+        """Whether the statement in flight was seen to wait for a lock."""
         self.number: Final = number
         """From 1, in the order of connecting."""
         self.session: Final = session
@@ -244,7 +247,7 @@ class ObservedConnection:
         self, operation: Operation, recorded: Recorded, send: Callable[[], Awaitable[T]]
     ) -> T:
         try:
-            answer = await send()
+            answer = await self._in_flight(operation.name, send)
         except BaseException as error:
             self._recording.failed(recorded, error)
             await self._stand_if_dead(error, operation.name)
@@ -255,6 +258,23 @@ class ObservedConnection:
         except DatabaseError as error:
             self._recording.failed(recorded, error)
             raise
+        return answer
+
+    async def _in_flight(self, name: str, send: Callable[[], Awaitable[T]]) -> T:
+        url = self._driver.server_url
+        if url is None:
+            return await send()
+        lock_waits = lock_waits_of(self._driver.time.keeper)
+        lock_waits.sent(self, url)
+        try:
+            answer = await send()
+        finally:
+            lock_waits.answered(self)
+        if self.has_waited:
+            # The statement that gave the lock back was answered at the same time: whose task goes on
+            # first is a choice like any other.
+            self.has_waited = False
+            await self._driver.turn(f"{name} resumed", self.number, self._block)
         return answer
 
     async def _after(self, operations: list[Operation]) -> None:

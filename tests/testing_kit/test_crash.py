@@ -214,7 +214,7 @@ def test_a_crash_while_statements_are_in_flight_leaves_no_bracket_open(cell: Cel
     slow = (
         "SELECT pg_sleep(0.2)"
         if two.url.startswith("postgres")
-        else "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c LIMIT 3000000) "
+        else "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c LIMIT 1000000) "
         "SELECT count(*) FROM c"
     )
 
