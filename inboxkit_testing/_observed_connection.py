@@ -13,6 +13,7 @@ from inboxkit.errors import DatabaseBusyError, DatabaseError, OutcomeUnknownErro
 
 from ._scripts import CrashHere, RecordedScript
 from .faults import Operation, broken_in_transaction
+from .locks import lock_waits_of
 from .recording import Kind, Recorded
 
 if TYPE_CHECKING:
@@ -48,7 +49,10 @@ class ObservedConnection:
         self._is_server = driver.dialect == "postgres"
         self._transaction = 0
         self._script: str | None = None
+        self._is_opening = False
         self._block: Block | None = None
+        self.has_waited = False
+        """Whether the statement in flight was seen to wait for a lock."""
         self.number: Final = number
         """From 1, in the order of connecting."""
         self.session: Final = session
@@ -72,11 +76,11 @@ class ObservedConnection:
     async def run(self, script: Script[T]) -> T:
         if not self._is_server:
             return await self._run_in_one_go(script)
-        self._script = script.name
+        self._script, self._is_opening = script.name, True
         try:
             return await self._run_step_by_step(script)
         finally:
-            self._script = None
+            self._script, self._is_opening = None, False
 
     async def begin(self) -> None:
         await self._begin(Statement("begin", "BEGIN", returns_rows=False), self._inner.begin)
@@ -116,7 +120,16 @@ class ObservedConnection:
     async def _run_in_one_go(self, script: Script[T]) -> T:
         name = script.name
         operation = await self._admitted(
-            lambda: Operation(self._recording.next_number, "script", name, "", name, commits=True)
+            lambda: Operation(
+                self._recording.next_number,
+                "script",
+                name,
+                "",
+                name,
+                commits=True,
+                opens_script=True,
+                ends_script=True,
+            )
         )
         run = RecordedScript(
             script, recording=self._recording, faults=self._faults, connection=self.number
@@ -195,6 +208,7 @@ class ObservedConnection:
                 statement.text,
                 self._script,
                 commits=kind == "commit",
+                ends_script=kind == "commit" and self._script is not None,
             ),
             asks=self._is_server,
         )
@@ -219,6 +233,7 @@ class ObservedConnection:
         await driver.check_alive(operation.name)
         if (refusal := self._faults.refusal_of(operation)) is not None:
             raise refusal
+        self._is_opening = False
         return operation
 
     async def _hold_back(self, seconds: float) -> None:
@@ -232,7 +247,7 @@ class ObservedConnection:
         self, operation: Operation, recorded: Recorded, send: Callable[[], Awaitable[T]]
     ) -> T:
         try:
-            answer = await send()
+            answer = await self._in_flight(operation.name, send)
         except BaseException as error:
             self._recording.failed(recorded, error)
             await self._stand_if_dead(error, operation.name)
@@ -243,6 +258,23 @@ class ObservedConnection:
         except DatabaseError as error:
             self._recording.failed(recorded, error)
             raise
+        return answer
+
+    async def _in_flight(self, name: str, send: Callable[[], Awaitable[T]]) -> T:
+        url = self._driver.server_url
+        if url is None:
+            return await send()
+        lock_waits = lock_waits_of(self._driver.time.keeper)
+        lock_waits.sent(self, url)
+        try:
+            answer = await send()
+        finally:
+            lock_waits.answered(self)
+        if self.has_waited:
+            # The statement that gave the lock back was answered at the same time: whose task goes on
+            # first is a choice like any other.
+            self.has_waited = False
+            await self._driver.turn(f"{name} resumed", self.number, self._block)
         return answer
 
     async def _after(self, operations: list[Operation]) -> None:
@@ -267,13 +299,16 @@ class ObservedConnection:
             await self._driver.check_alive(what)
 
     def _operation(self, statement: Statement, kind: Kind = "statement") -> Operation:
+        commits = kind == "statement" and not self.in_transaction
         return Operation(
             self._recording.next_number,
             kind,
             statement.name,
             statement.text,
             self._script,
-            commits=kind == "statement" and not self.in_transaction,
+            commits=commits,
+            opens_script=self._is_opening,
+            ends_script=commits and self._script is not None,
         )
 
     def _note(self, statement: Statement, kind: Kind = "statement") -> Recorded:

@@ -30,6 +30,10 @@ _GRACE_AFTER_FAILURE = 1.0
 """Real seconds that shielded I/O gets to end after the run has failed, before time moves in spite of it."""
 
 
+_LOCK_PATIENCE = 0.003
+"""Real seconds without an answer after which the database is asked who waits for a lock."""
+
+
 class Limiter(Protocol):
     """A limiter of worker threads: anyio's or trio's `CapacityLimiter`."""
 
@@ -58,6 +62,10 @@ class Timekeeper:
         answer True has let something go on."""
         self.last_hooks: list[Callable[[], bool]] = []
         """Asked when nobody waits for the present any more, as the last before time moves."""
+        self.are_lock_waits: Callable[[int], bool] | None = None
+        """Whether the so many things that are in flight wait for locks of idle transactions of this run."""
+        self.endings: list[Callable[[], None]] = []
+        """Called when the run is over."""
         self.stall_notes: list[Callable[[], str]] = []
         """What else to say in a stall report."""
         self._stall = stall
@@ -67,6 +75,7 @@ class Timekeeper:
         self._arrivals: list[tuple[float, int, anyio.Event]] = []
         self._arrival_count = 0
         self._waiting_since: float | None = None
+        self._ask_again_in = _LOCK_PATIENCE
         self._root: anyio.CancelScope | None = None
 
     # What keeps time from moving.
@@ -81,7 +90,10 @@ class Timekeeper:
 
     def is_busy(self) -> bool:
         """Whether an answer is awaited that time must not overtake."""
-        return bool(self._in_flight) or any(limiter.borrowed_tokens for limiter in self.limiters)
+        return bool(self._in_flight) or self._threads() > 0
+
+    def _threads(self) -> int:
+        return sum(limiter.borrowed_tokens for limiter in self.limiters)
 
     def check_sleep(self, seconds: float) -> None:
         """Refuse a sleep of a task inside a block of its own.
@@ -132,6 +144,7 @@ class Timekeeper:
     def progress(self) -> None:
         """Something happened: a task ran or I/O came."""
         self._waiting_since = None
+        self._ask_again_in = _LOCK_PATIENCE
 
     def idle(self, deadline: float) -> float:
         """No task can run and no I/O is waiting to be read: decide what happens next.
@@ -151,8 +164,8 @@ class Timekeeper:
             return 0.0
 
     def _idle(self, deadline: float) -> float:
-        if self.is_busy():
-            return self._wait_for_io(self._report_in_flight)
+        if self.is_busy() and (wait := self._wait_for_answers()) is not None:
+            return wait
         if self._let_something_go_on():
             return 0.0
         arrival = self._arrivals[0][0] if self._arrivals else math.inf
@@ -166,6 +179,17 @@ class Timekeeper:
             self._move_to(deadline)
             return 0.0
         return self._wait_for_io(lambda: self._report_deadlock(deadline))
+
+    def _wait_for_answers(self) -> float | None:
+        """For how long; None: all wait for locks, so whoever holds those is to go on first."""
+        left = self._wait_for_io(self._report_in_flight)
+        if self.are_lock_waits is None or self._threads():
+            return left
+        assert self._waiting_since is not None
+        if _real_monotonic() - self._waiting_since < self._ask_again_in:
+            return min(left, self._ask_again_in)
+        self._ask_again_in *= 4  # most statements are slow for another reason
+        return None if self.are_lock_waits(len(self._in_flight)) else 0.0
 
     def _let_something_go_on(self) -> bool:
         if any(hook() for hook in self.idle_hooks):
@@ -242,8 +266,7 @@ class Timekeeper:
     def _list_in_flight(self) -> str:
         now = _real_monotonic()
         found = [f"{b.label!r} (for {now - b.since:.1f} real s)" for b in self._in_flight]
-        working = sum(limiter.borrowed_tokens for limiter in self.limiters)
-        if working:
+        if working := self._threads():
             found.append(f"{working} worker thread{'s' if working > 1 else ''}")
         open_blocks = [f"{block.label!r}{block.place}" for block in self._blocks]
         text = f"; in flight: {', '.join(found)}" if found else ""

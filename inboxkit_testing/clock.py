@@ -223,6 +223,8 @@ class VirtualClock:
             yield keeper
         finally:
             self._backend = None
+            for end in keeper.endings:
+                end()
 
     def _driver(self) -> VirtualBackend:
         if self._backend is None:

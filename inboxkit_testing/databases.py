@@ -114,7 +114,13 @@ def open_test_database(
         return make_driver(parsed, clock=clock, timeout=timeout, turnstile=turnstile)
 
     make: Callable[[], Driver] = inloop if is_inloop else real
-    driver = ObservedDriver(make, dialect=parsed.dialect, clock=clock, instance=instance)
+    driver = ObservedDriver(
+        make,
+        dialect=parsed.dialect,
+        clock=clock,
+        instance=instance,
+        server_url=parsed.location if parsed.dialect == "postgres" else None,
+    )
     seeded = random if random is not None else Random(0)  # noqa: S311
     database = ObservedDatabase.over(driver, pool_size=pool_size, clock=clock, random=seeded)
     assert isinstance(database, ObservedDatabase)

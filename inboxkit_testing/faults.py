@@ -26,11 +26,16 @@ class Operation:
     """The script that it belongs to, or is."""
     commits: bool
     """Whether it makes its work last: a COMMIT, a statement by itself, a script in one go."""
+    opens_script: bool = False
+    """Whether nothing of its script was sent before: its BEGIN, its first statement, or all of it."""
+    ends_script: bool = False
+    """Whether its script lasts with it: its COMMIT, a statement that commits by itself, or all of it."""
 
 
 Matching: TypeAlias = str | Callable[[Operation], bool]
-"""Which operations a fault meets: those of a statement or script of that name, or those for which a
-function answers True. The function may be called in a connection's thread."""
+"""Which operations a fault meets: statements or scripts of that name (a script once in each run, where
+it begins or where it ends, as the fault needs), or those for which a function answers True. The function
+may be called in a connection's thread."""
 
 Action = Literal["refuse", "lose reply", "delay", "crash before", "crash after"]
 
@@ -58,11 +63,10 @@ class Fault:
     def _matches(self, operation: Operation) -> bool:
         if callable(self.matching):
             return self.matching(operation)
-        if operation.name == self.matching:
-            return True
-        # A script's reply is lost with the statement that commits it.
-        may_be_meant = operation.commits or self.action not in {"lose reply", "crash after"}
-        return operation.script == self.matching and may_be_meant
+        if operation.script != self.matching:
+            return operation.name == self.matching
+        needs_end = self.action in {"lose reply", "crash after"}
+        return operation.ends_script if needs_end else operation.opens_script
 
 
 class Faults:
@@ -98,7 +102,7 @@ class Faults:
     def delay(self, matching: Matching, seconds: float, *, times: int = 1) -> Fault:
         """Hold it back for so many virtual seconds before it is sent; it is not in flight meanwhile.
 
-        Not inside a script that runs in one go: there name the script.
+        Not a statement inside a script that runs in one go: there name the script.
         """
         return self._add(Fault("delay", matching, times, seconds=seconds))
 

@@ -30,6 +30,7 @@ class ObservedDriver:
         dialect: Which SQL that driver speaks.
         clock: The clock of the database: a `VirtualClock`, or a host's view of one.
         instance: Whose database it is; sorts and names its statements at the gate.
+        server_url: Where PostgreSQL can be asked who waits for a lock; None: not at all.
     """
 
     def __init__(
@@ -39,12 +40,14 @@ class ObservedDriver:
         dialect: DialectName,
         clock: VirtualClock | HostClock,
         instance: str = "",
+        server_url: str | None = None,
     ) -> None:
         self._make = make
         self._made: Driver | None = None
         self._connections: dict[ObservedConnection, None] = {}
         self._opened = 0
         self.dialect: DialectName = dialect
+        self.server_url: Final = server_url
         self.instance: Final = instance
         """Whose database it is."""
         self.time: Final = clock.clock if isinstance(clock, HostClock) else clock

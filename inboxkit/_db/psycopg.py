@@ -38,7 +38,7 @@ class PsycopgConnection(PostgresConnection):
             self.terminate()  # libpq says goodbye without waiting
 
     def terminate(self) -> None:
-        self._session.pgconn.finish()
+        self._session.drop()
 
     async def _send(self, statement: Statement) -> Answer:
         try:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Final, cast
 
 import anyio
@@ -31,6 +32,8 @@ class PsycopgSession(psycopg.AsyncConnection[tuple[Any, ...]]):
     guard = 0.0
     """Seconds that the server has for an answer; then the session is dropped."""
     _limit: float | None = None
+    _is_waiting = False
+    _is_dropped = False
 
     def __init__(self, pgconn: Any) -> None:
         super().__init__(pgconn, tuple_row)
@@ -53,7 +56,26 @@ class PsycopgSession(psycopg.AsyncConnection[tuple[Any, ...]]):
         timeout: float | None = None,  # noqa: ARG002 - never given by what is used here
     ) -> RV:
         """Drive an exchange to its end; psycopg calls this for everything that it does."""
-        exchange = Exchange(gen, self.pgconn.socket)
+        self._is_waiting = True
+        try:
+            return await self._drive(Exchange(gen, self.pgconn.socket))
+        finally:
+            self._is_waiting = False
+            if self._is_dropped:
+                self.pgconn.finish()
+
+    def drop(self) -> None:
+        """End the session at once, also while another task waits for an answer."""
+        if not self._is_waiting or self.pgconn.status == ConnStatus.BAD:
+            self.pgconn.finish()
+            return
+        # A socket that is closed under a waiting task never wakes it. One that is shut down does, and
+        # the exchange then ends as after any other loss.
+        self._is_dropped = True
+        with suppress(OSError), socket.socket(fileno=os.dup(self.pgconn.socket)) as line:
+            line.shutdown(socket.SHUT_RDWR)
+
+    async def _drive(self, exchange: Exchange[RV]) -> RV:
         if self._limit is not None:
             limit = self._limit
             interruption = await outlast(exchange.step, exchange.is_done, seconds=limit)
@@ -71,6 +93,8 @@ class PsycopgSession(psycopg.AsyncConnection[tuple[Any, ...]]):
 
     def is_lost(self) -> bool:
         """Whether the session has ended; an idle one looks at its socket for the server's farewell."""
+        if self._is_dropped:
+            return True
         while self.pgconn.status != ConnStatus.BAD and is_ready(self.pgconn.socket):
             if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
                 break  # an answer is being waited for

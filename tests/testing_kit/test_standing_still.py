@@ -135,7 +135,7 @@ def test_sockets_of_this_process_need_no_bracket(backend: BackendName) -> None:
                     await client.send(data)
 
         listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
-        async with anyio.create_task_group() as serving, listener:
+        async with listener, anyio.create_task_group() as serving:
             serving.start_soon(listener.serve, echo)
             port = listener.extra(anyio.abc.SocketAttribute.local_port)
             async with await anyio.connect_tcp("127.0.0.1", port) as stream:

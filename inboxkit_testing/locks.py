@@ -1,0 +1,89 @@
+"""Statements that wait for a lock which an idle transaction of the same run holds.
+
+They are in flight, so time would stand and the gate stay shut until they are answered; but they are
+answered only when somebody else goes on. As PostgreSQL's own isolation tester does, the kit asks the
+server who waits for whom when nothing has come for a few milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+if TYPE_CHECKING:
+    from ._observed_connection import ObservedConnection
+    from ._timekeeper import Timekeeper
+
+__all__ = ["LockWaits", "lock_waits_of"]
+
+_of_run: WeakKeyDictionary[Timekeeper, LockWaits] = WeakKeyDictionary()
+
+
+def lock_waits_of(keeper: Timekeeper) -> LockWaits:
+    """The one of this run."""
+    found = _of_run.get(keeper)
+    if found is None:
+        found = _of_run[keeper] = LockWaits()
+        keeper.are_lock_waits = found.are_all
+        keeper.endings.append(found.close)
+    return found
+
+
+class LockWaits:
+    """The statements of a run that are in flight on servers, and who of them waits for a lock."""
+
+    def __init__(self) -> None:
+        self._in_flight: dict[ObservedConnection, str] = {}
+        self._sessions: set[tuple[str, int]] = set()
+        self._asking: dict[str, Any] = {}
+
+    def sent(self, connection: ObservedConnection, url: str) -> None:
+        """A statement is in flight there."""
+        if connection.session is not None:
+            self._sessions.add((url, connection.session))
+        self._in_flight[connection] = url
+
+    def answered(self, connection: ObservedConnection) -> None:
+        """It no longer is."""
+        self._in_flight.pop(connection, None)
+
+    def are_all(self, brackets: int) -> bool:
+        """Whether all that is in flight waits for locks of sessions of this run.
+
+        Args:
+            brackets: How much is in flight; where that is more than statements, the answer is no.
+        """
+        if not self._in_flight or brackets != len(self._in_flight):
+            return False
+        waiting = list(self._in_flight.items())
+        for url in {url for _, url in waiting}:
+            sessions = [each.session for each, where in waiting if where == url]
+            if not self._wait_for_ours(url, [each for each in sessions if each is not None]):
+                return False
+        for connection, _ in waiting:
+            connection.has_waited = True
+        return True
+
+    def _wait_for_ours(self, url: str, sessions: Sequence[int]) -> bool:
+        # In the loop's thread, and it blocks: everything of this run is asleep anyway.
+        answers = self._asked(url).execute(
+            "SELECT pg_blocking_pids(pid) FROM unnest(%s::int[]) AS pid", (list(sessions),)
+        )
+        return all(
+            blockers and all((url, blocker) in self._sessions for blocker in blockers)
+            for (blockers,) in answers.fetchall()
+        )
+
+    def _asked(self, url: str) -> Any:
+        import psycopg  # noqa: PLC0415 - only where a server is tested
+
+        if url not in self._asking:
+            self._asking[url] = psycopg.connect(url, autocommit=True)
+        return self._asking[url]
+
+    def close(self) -> None:
+        """The run is over."""
+        for connection in self._asking.values():
+            connection.close()
+        self._asking.clear()

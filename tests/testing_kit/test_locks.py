@@ -1,0 +1,101 @@
+"""A statement that waits for a lock of an idle transaction holds up neither the gate nor the time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+import pytest
+
+from inboxkit_testing import (
+    ClockStalledError,
+    ObservedDatabase,
+    SleepInTransactionError,
+    StatementGate,
+    VirtualClock,
+    open_test_database,
+    run,
+)
+from inboxkit_testing.backends import BackendName
+
+from .conftest import url_for
+
+
+@pytest.fixture
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return url_for("psycopg", request, tmp_path)
+
+
+async def make(url: str, clock: VirtualClock) -> None:
+    async with open_test_database(url, clock=clock) as database:
+        await database.execute("DROP TABLE IF EXISTS t")
+        await database.execute("CREATE TABLE t (n integer)")
+        await database.execute("INSERT INTO t VALUES (0)")
+
+
+@pytest.mark.parametrize("choices", [[], [1, 0] * 20, [0, 1, 1] * 20])
+def test_row_locks_under_the_gate(url: str, choices: Sequence[int]) -> None:
+    def turns(backend: BackendName) -> list[str]:
+        clock = VirtualClock(stall=3, gate=StatementGate(choices))
+
+        async def add(instance: str) -> None:
+            async with open_test_database(url, clock=clock, instance=instance) as database:
+                for _ in range(2):
+                    async with database.transaction() as tx:
+                        await tx.execute("UPDATE t SET n = n + 1")
+                        await tx.fetch("SELECT n FROM t")
+
+        async def main() -> list[str]:
+            await make(url, clock)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(add, "a")
+                tasks.start_soon(add, "b")
+            async with open_test_database(url, clock=clock) as database:
+                assert await database.fetch_value("SELECT n FROM t") == 4
+            assert clock.gate is not None
+            return clock.gate.turns
+
+        return run(main, backend=backend, clock=clock)
+
+    assert len({repr(turns(backend)) for backend in ("asyncio", "trio") for _ in range(5)}) == 1
+
+
+def test_a_sleep_in_a_transaction_is_found_although_a_rival_waits(
+    url: str, backend: BackendName
+) -> None:
+    clock = VirtualClock(stall=3)
+
+    async def main() -> None:
+        await make(url, clock)
+        async with open_test_database(url, clock=clock) as database:
+
+            async def rival(database: ObservedDatabase) -> None:
+                await database.execute("UPDATE t SET n = 7")
+
+            async with anyio.create_task_group() as tasks, database.transaction() as tx:
+                await tx.execute("UPDATE t SET n = 1")
+                tasks.start_soon(rival, database)
+                await anyio.sleep(5)
+
+    with pytest.raises(SleepInTransactionError):
+        run(main, backend=backend, clock=clock)
+
+
+def test_a_lock_of_somebody_else_is_a_stall(url: str, backend: BackendName) -> None:
+    import psycopg
+
+    clock = VirtualClock(stall=0.05)
+
+    async def main() -> None:
+        await make(url, clock)
+        with psycopg.connect(url.replace("+psycopg", "")) as foreign:
+            foreign.execute("UPDATE t SET n = 9")
+            try:
+                async with open_test_database(url, clock=clock) as database:
+                    await database.execute("UPDATE t SET n = 7")
+            finally:
+                foreign.rollback()
+
+    with pytest.raises(ClockStalledError, match="'execute'"):
+        run(main, backend=backend, clock=clock)
