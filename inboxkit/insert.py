@@ -14,6 +14,7 @@ from ._sql.dialect import get_dialect
 from ._sql.insert import insert
 from ._sql.insert import insert_statements as _insert_statements
 from ._sql.statement import Statement
+from .clock import SystemClock
 from .database import Connection, Database, Transaction
 from .table import Inbox, new_row
 
@@ -63,7 +64,7 @@ async def insert_rows(
         else:
             dialect = get_dialect(dialect_of_foreign(connection))
             script = insert(dialect, spec, None, run, on_conflict=on_conflict, now=None)
-            written: list[Any] = await run_on_foreign(connection, script)
+            written: list[Any] = await run_on_foreign(connection, script, SystemClock())
             ids += written
     return ids
 

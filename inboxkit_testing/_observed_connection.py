@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
 
-from inboxkit._sql.statement import Answer, Reading, Script, Statement
+from inboxkit._db.scripts import step_through
+from inboxkit._sql.statement import Answer, Script, Statement
 from inboxkit.abc import DriverConnection
 from inboxkit.errors import DatabaseBusyError, DatabaseError, OutcomeUnknownError
 
@@ -149,11 +150,11 @@ class ObservedConnection:
     async def _run_step_by_step(self, script: Script[T]) -> T:
         """As `PostgresConnection.run`, from outside."""
         if script.transaction == "none":
-            return await self._step_through(script)
+            return await step_through(script, self._driver.clock, self.execute)
         begin = Statement("begin", _BEGIN[script.transaction], returns_rows=False)
         await self._begin(begin, lambda: self._inner.execute(begin))
         try:
-            result = await self._step_through(script)
+            result = await step_through(script, self._driver.clock, self.execute)
             await self._end(_COMMIT, self._inner.commit)
         except BaseException as error:
             if self.in_transaction and not self._driver.switch.is_thrown:
@@ -162,26 +163,6 @@ class ObservedConnection:
                 raise DatabaseBusyError(str(error), statement=error.statement) from error
             raise
         return result
-
-    async def _step_through(self, script: Script[T]) -> T:
-        clock = self._driver.clock
-        steps = script.steps(Reading(clock.now(), clock.monotonic()))
-        try:
-            statement = next(steps)
-            while True:
-                try:
-                    answer = await self.execute(statement)
-                except OutcomeUnknownError:
-                    raise
-                except DatabaseError as error:
-                    statement = steps.throw(error)
-                else:
-                    statement = steps.send(answer)
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
-        finally:
-            steps.close()
 
     # One exchange
 

@@ -1,11 +1,17 @@
-"""What several folders of tests need."""
+"""What several folders of tests need: databases on a real server, and a table's name of one's own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
 
+import anyio
+import psycopg
 import pytest
 
+from inboxkit.database import Database
 from inboxkit_testing.servers import PostgresServer
 
 
@@ -14,3 +20,55 @@ def postgres_url(inbox_postgres: PostgresServer) -> Iterator[str]:
     """The URL of an empty Postgres database of the test's own."""
     with inbox_postgres.database() as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def shared_postgres_url(inbox_postgres: PostgresServer) -> Iterator[str]:
+    """The URL of a Postgres database of this process's own, for tests that share it."""
+    with inbox_postgres.database() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def postgres_database(shared_postgres_url: str) -> str:
+    """The same without its scheme, so that a driver can be named."""
+    return shared_postgres_url.partition("://")[2]
+
+
+@pytest.fixture
+def emptied_postgres(postgres_database: str) -> str:
+    """The same, emptied."""
+    with psycopg.connect(f"postgresql://{postgres_database}", autocommit=True) as admin:
+        admin.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+    return postgres_database
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where the test's database is; on Postgres it is shared."""
+    if request.param == "postgres":
+        found: str = request.getfixturevalue("shared_postgres_url")
+        return found
+    return f"sqlite:///{tmp_path / 'inbox.db'}"
+
+
+@pytest.fixture
+def table() -> str:
+    """A table's name that no other test uses."""
+    return f"jobs {uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def with_database(
+    request: pytest.FixtureRequest, url: str
+) -> Callable[[Callable[[Database], Awaitable[Any]]], Any]:
+    """Run an async test with a database, and return what it returns; with either driver."""
+
+    def run(test: Callable[[Database], Awaitable[Any]]) -> Any:
+        async def main() -> Any:
+            async with Database(url) as db:
+                return await test(db)
+
+        return anyio.run(main, backend=request.param)
+
+    return run

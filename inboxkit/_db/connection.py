@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import anyio
 
 from inboxkit._db.record import Record, records
+from inboxkit._db.scripts import step_through
 from inboxkit._db.values import encode_parameters
-from inboxkit._sql.statement import Answer, Reading, Script, Statement
+from inboxkit._sql.statement import Answer, Script, Statement
 from inboxkit.abc import Clock, DriverConnection
 from inboxkit.errors import ClosedError, DatabaseError
 
@@ -97,16 +98,7 @@ class Connection:
         with self._used(script.name):
             if not self._driver.in_transaction:
                 return await self._driver.run(script)
-            steps = script.steps(Reading(self.clock.now(), self.clock.monotonic()))
-            try:
-                statement = next(steps)
-                while True:
-                    statement = steps.send(await self._driver.execute(statement))
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            finally:
-                steps.close()
+            return await step_through(script, self.clock, self._driver.execute)
 
     def transaction(self) -> AbstractAsyncContextManager[Transaction]:
         """Run a block in a transaction, like `Database.transaction`, on this connection."""

@@ -6,11 +6,14 @@ raises them. Nothing is imported that the caller has not imported already.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Literal, TypeVar
 
-from inboxkit._sql.statement import Answer, Reading, Script, Statement
+from inboxkit._sql.statement import Answer, Script, Statement
+from inboxkit.abc import Clock
 
 from .placeholders import parse
+from .scripts import step_through
 
 __all__ = ["dialect_of_foreign", "run_on_foreign"]
 
@@ -45,23 +48,11 @@ def dialect_of_foreign(connection: Any) -> Literal["postgres", "sqlite"]:
     return _find(connection)[1]
 
 
-async def run_on_foreign(connection: Any, script: Script[T]) -> T:
+async def run_on_foreign(connection: Any, script: Script[T], clock: Clock) -> T:
     """Run a script's statements on a foreign connection, in the transaction that is open there, if any."""
     driver, _ = _find(connection)
     execute = {"asyncpg": _asyncpg, "aiosqlite": _aiosqlite, "psycopg": _psycopg}[driver]
-    steps = script.steps(_NO_READING)
-    try:
-        statement = next(steps)
-        while True:
-            statement = steps.send(await execute(connection, statement))
-    except StopIteration as end:
-        result: T = end.value
-        return result
-    finally:
-        steps.close()
-
-
-_NO_READING: Reading = None  # type: ignore[assignment] # inserts on foreign connections read no clock
+    return await step_through(script, clock, partial(execute, connection))
 
 
 async def _asyncpg(connection: Any, statement: Statement) -> Answer:

@@ -12,9 +12,10 @@ import anyio
 
 from inboxkit._db.placeholders import check_arguments, parse
 from inboxkit._db.postgres_errors import lost
-from inboxkit._sql.statement import Answer, Reading, Script, Statement
+from inboxkit._db.scripts import step_through
+from inboxkit._sql.statement import Answer, Script, Statement
 from inboxkit.abc import Clock
-from inboxkit.errors import DatabaseError, OutcomeUnknownError
+from inboxkit.errors import DatabaseError
 
 __all__ = ["GRACE", "PostgresConnection", "rows_written"]
 
@@ -87,10 +88,10 @@ class PostgresConnection(ABC):
 
     async def run(self, script: Script[T]) -> T:
         if script.transaction == "none":
-            return await self._step_through(script)
+            return await step_through(script, self._clock, self.execute)
         await self._begin(script.name, _BEGIN[script.transaction])
         try:
-            result = await self._step_through(script)
+            result = await step_through(script, self._clock, self.execute)
             await self._commit(script.name, writes=script.transaction == "write")
         except BaseException:
             await self.rollback()
@@ -132,25 +133,6 @@ class PostgresConnection(ABC):
                 "committed",
                 statement=name,
             )
-
-    async def _step_through(self, script: Script[T]) -> T:
-        steps = script.steps(Reading(self._clock.now(), self._clock.monotonic()))
-        try:
-            statement = next(steps)
-            while True:
-                try:
-                    answer = await self.execute(statement)
-                except OutcomeUnknownError:
-                    raise
-                except DatabaseError as error:
-                    statement = steps.throw(error)
-                else:
-                    statement = steps.send(answer)
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
-        finally:
-            steps.close()
 
     async def _execute(self, statement: Statement, *, may_commit: bool) -> Answer:
         self._check_open(statement.name)

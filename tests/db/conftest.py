@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import random
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
-from uuid import uuid4
 
 import anyio
 import anyio.abc
-import psycopg
 import pytest
 
 from inboxkit.clock import SystemClock
@@ -105,42 +101,10 @@ class Cell:
         return self.start(opened)
 
 
-def _postgres_url() -> str | None:
-    if url := os.environ.get("INBOXKIT_TEST_POSTGRES_URL"):
-        return url
-    try:
-        socket.create_connection(("127.0.0.1", 5432), timeout=1).close()
-    except OSError:
-        return None
-    return "postgresql://postgres@127.0.0.1:5432/postgres"
-
-
-@pytest.fixture(scope="session")
-def postgres_database() -> Iterator[str]:
-    """The URL of a database of this session's own, without its scheme."""
-    url = _postgres_url()
-    if url is None:
-        pytest.skip("no PostgreSQL: set INBOXKIT_TEST_POSTGRES_URL")
-    name = f"inboxkit_{uuid4().hex}"
-    with psycopg.connect(url, autocommit=True) as admin:
-        admin.execute(f"CREATE DATABASE {name}".encode())
-        server = url.partition("://")[2].partition("?")[0].partition("/")[0]
-        yield f"{server}/{name}"
-        admin.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
-
-
-@pytest.fixture
-def postgres(postgres_database: str) -> str:
-    """The same, emptied."""
-    with psycopg.connect(f"postgresql://{postgres_database}", autocommit=True) as admin:
-        admin.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
-    return postgres_database
-
-
 def _cell(request: pytest.FixtureRequest, tmp_path: Path) -> Cell:
     driver, backend = request.param
     if driver in {"asyncpg", "psycopg"}:
-        location = request.getfixturevalue("postgres")
+        location = request.getfixturevalue("emptied_postgres")
         return Cell(driver, backend, f"postgresql+{driver}://{location}")
     return Cell(driver, backend, f"sqlite+{driver}:///{tmp_path / 'test.db'}")
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -228,14 +229,16 @@ def test_a_server_that_takes_nobody_more(postgres_cell: Any) -> None:
             f"postgresql://{postgres_cell.url.partition('://')[2]}", autocommit=True
         ) as admin:
             name = admin.info.dbname
-            admin.execute(b"CREATE ROLE guest LOGIN")
+            guest = f"guest_{uuid.uuid4().hex}"
+            admin.execute(f"CREATE ROLE {guest} LOGIN PASSWORD 'guest'".encode())
             try:
                 admin.execute(f"ALTER DATABASE {name} CONNECTION LIMIT 0".encode())
-                url = postgres_cell.url.replace("postgres@", "guest@")
+                scheme, _, location = postgres_cell.url.partition("://")
+                url = f"{scheme}://{guest}:guest@{location.rpartition('@')[2]}"
                 with pytest.raises(ConnectError, match="too many connections"):
                     await postgres_cell.database(url).open()
             finally:
                 admin.execute(f"ALTER DATABASE {name} CONNECTION LIMIT -1".encode())
-                admin.execute("DROP ROLE guest")
+                admin.execute(f"DROP ROLE {guest}".encode())
 
     postgres_cell.run(main)

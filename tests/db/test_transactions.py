@@ -231,11 +231,27 @@ def test_scripts_commit_or_roll_back(cell: Any) -> None:
         assert caught.value.statement == "insert"
         assert await db.run(Script("alone", alone, "none")) == 1
         assert await db.run(Script("read", read, "read")) == [(1,), (2,), (9,)]
-        async with db.transaction() as tx:
-            with pytest.raises(DatabaseError, match="a script commits by itself"):
-                await tx.run(Script("alone", alone, "none"))
 
     cell.run(main, pool_size=1)
+
+
+def test_a_script_inside_a_transaction_is_part_of_it(cell: Any) -> None:
+    def add(reading: Reading) -> Generator[Statement, Answer, None]:
+        yield _insert(1)
+        yield _insert(2)
+
+    async def main(db: Database) -> None:
+        await _table(db)
+        with pytest.raises(KeyError):
+            async with db.transaction() as tx:
+                await tx.run(Script("add", add))
+                raise KeyError
+        assert await _rows(db) == []
+        async with db.transaction() as tx:
+            await tx.run(Script("add", add, "none"))
+        assert await _rows(db) == [1, 2]
+
+    cell.run(main)
 
 
 def test_a_script_is_told_of_an_error_and_may_go_on(sqlite_cell: Any) -> None:

@@ -1,19 +1,14 @@
-"""Real databases for these tests: a SQLite file, and a PostgreSQL database made and dropped here."""
+"""One lease form over one table on a real database."""
 
 from __future__ import annotations
 
-import os
-import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import anyio
-import psycopg
 import pytest
-from psycopg import sql
 
 from inboxkit._core.lease import ExpirySteps
 from inboxkit._core.rows import NewRow
@@ -26,38 +21,6 @@ from inboxkit._sql.statement import Script, Statement
 from inboxkit.database import Database
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
-
-SERVER = os.environ.get(
-    "INBOXKIT_TEST_POSTGRES_URL", "postgresql://postgres@127.0.0.1:5432/postgres"
-)
-
-
-@pytest.fixture(scope="session")
-def postgres_url() -> Iterator[str]:
-    """A database of this run's own."""
-    name = f"inboxkit_{uuid.uuid4().hex}"
-    with psycopg.connect(SERVER, autocommit=True) as server:
-        server.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-    base, _, query = SERVER.partition("?")
-    host = base.split("://", 1)[1].split("/", 1)[0]
-    yield f"postgresql://{host}/{name}" + (f"?{query}" if query else "")
-    with psycopg.connect(SERVER, autocommit=True) as server:
-        server.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where the test's database is."""
-    if request.param == "postgres":
-        found: str = request.getfixturevalue("postgres_url")
-        return found
-    return f"sqlite:///{tmp_path / 'inbox.db'}"
-
-
-@pytest.fixture
-def table() -> str:
-    """A table's name that no other test uses."""
-    return f"jobs {uuid.uuid4().hex[:12]}"
 
 
 class ManualClock:

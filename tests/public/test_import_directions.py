@@ -82,10 +82,10 @@ def test_the_library_imports_the_testing_package_only_when_the_demo_runs() -> No
         f"{path.relative_to(ROOT)}:{line} imports {name}"
         for path, module in modules("inboxkit")
         for line, name, lazy in imported(path, module)
-        if name.startswith("inboxkit_testing") and not module.startswith("inboxkit._cli.demo")
+        if (name.startswith("inboxkit_testing") and not module.startswith("inboxkit._cli.demo"))
         # and the demo's modules come in only when the command runs
-        or name.startswith("inboxkit._cli.demo")
-        and not (lazy or module.startswith("inboxkit._cli.demo"))
+        or (name.startswith("inboxkit._cli.demo")
+        and not (lazy or module.startswith("inboxkit._cli.demo")))
     ]
     assert wrong == []
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import socket
-from collections.abc import Iterator
 from pathlib import Path
-from uuid import uuid4
 
 import psycopg
 import pytest
@@ -30,24 +26,6 @@ CELLS = [
 def backend(request: pytest.FixtureRequest) -> BackendName:
     name: BackendName = request.param
     return name
-
-
-@pytest.fixture(scope="session")
-def postgres_database() -> Iterator[str]:
-    """A database of this session's own, as ``user@host:port/name``."""
-    url = os.environ.get("INBOXKIT_TEST_POSTGRES_URL")
-    if url is None:
-        try:
-            socket.create_connection(("127.0.0.1", 5432), timeout=1).close()
-        except OSError:
-            pytest.skip("no PostgreSQL: set INBOXKIT_TEST_POSTGRES_URL")
-        url = "postgresql://postgres@127.0.0.1:5432/postgres"
-    name = f"inboxkit_{uuid4().hex}"
-    with psycopg.connect(url, autocommit=True) as admin:
-        admin.execute(f"CREATE DATABASE {name}".encode())
-        server = url.partition("://")[2].partition("?")[0].partition("/")[0]
-        yield f"{server}/{name}"
-        admin.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
 
 
 @pytest.fixture(params=CELLS, ids="-".join)
