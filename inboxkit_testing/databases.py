@@ -37,6 +37,8 @@ class ObservedDatabase(Database):
 
     observed: ObservedDriver
     """Its driver."""
+    url: str
+    """Where it is, for another process to look at it: as `open_test_database` was told."""
 
     @property
     def recording(self) -> Recording:
@@ -125,6 +127,7 @@ def open_test_database(
     database = ObservedDatabase.over(driver, pool_size=pool_size, clock=clock, random=seeded)
     assert isinstance(database, ObservedDatabase)
     database.observed = driver
+    database.url = url
     return database
 
 

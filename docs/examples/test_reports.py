@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import logging
-from datetime import timedelta
+import subprocess
+import sys
+from datetime import datetime, timedelta
 
 import anyio
 import pytest
 import reports
 from reports import REPORTS, RenderReport, Report, render, service
 
-from inboxkit import Database, Outcome, Service, ack, events
+from inboxkit import Broker, Database, Outcome, Service, ack, events
 from inboxkit._runtime.renewing import Renewer
-from inboxkit_testing import TestApp, VirtualClock, delivery
+from inboxkit_testing import (
+    CrashedError,
+    ObservedDatabase,
+    TestApp,
+    VirtualClock,
+    delivery,
+    open_test_database,
+)
 from inboxkit_testing.timeline import recorded
 
 FIVE_MINUTES = Report(id=1, pages=30_000)
@@ -42,17 +51,55 @@ async def test_a_five_minute_render_is_delivered_once(
 
 
 async def test_the_lease_is_renewed_each_half_minute(
-    inbox_database: Database, virtual_clock: VirtualClock
+    inbox_database: ObservedDatabase, virtual_clock: VirtualClock
 ) -> None:
     start = virtual_clock.now()
-    with recorded() as timeline:
-        async with TestApp(service(inbox_database)) as app:
-            await app.publish(REPORTS, FIVE_MINUTES)
-            await app.advance(6 * MINUTE)
-    renewed = [event.at - start for event in timeline.of(events.Renewed)]
+    async with TestApp(service(inbox_database)) as app:
+        await app.publish(REPORTS, FIVE_MINUTES)
+        await app.advance(6 * MINUTE)
+    recording = inbox_database.recording
+    claims = [t for t in recording.transactions("claim") if any(s.rows for s in t.statements)]
+    assert [claim.statements[0].at for claim in claims] == [start]
+    renewed = [statement.at - start for statement in recording.statements("renew")]
     # At 300 s the last renewal and the handler's end are one instant: either may come first.
     assert renewed[:9] == [n * timedelta(seconds=30) for n in range(1, 10)]
     assert len(renewed) <= 10
+
+
+READ_LOCKED_UNTIL = """
+import sys
+url = sys.argv[1]
+if url.startswith("sqlite"):
+    import sqlite3
+    connection = sqlite3.connect(url.partition("///")[2])
+else:
+    import psycopg
+    connection = psycopg.connect(url)
+((until,),) = connection.execute("SELECT locked_until FROM report_jobs").fetchall()
+print(until if isinstance(until, str) else until.isoformat())
+"""
+
+
+async def test_another_process_sees_each_renewal(
+    inbox_database: ObservedDatabase, virtual_clock: VirtualClock
+) -> None:
+    def read() -> datetime:
+        command = [sys.executable, "-c", READ_LOCKED_UNTIL, inbox_database.url]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return datetime.fromisoformat(done.stdout.strip())
+
+    start = virtual_clock.now()
+    async with TestApp(service(inbox_database)) as app:
+        await app.publish(REPORTS, FIVE_MINUTES)
+        seen = [read() - start]
+        await app.advance(45 * SECOND)
+        for _ in range(9):
+            seen.append(read() - start)
+            await app.advance(30 * SECOND)
+    # A lease ends a minute after it was taken or renewed, give or take the token's microseconds.
+    rounded = [timedelta(seconds=round(until.total_seconds(), 2)) for until in seen]
+    assert rounded == [MINUTE + n * timedelta(seconds=30) for n in range(10)]
+    assert len(set(seen)) == len(seen)
 
 
 async def test_without_renewals_the_lease_is_lost_and_the_handler_cancelled(
@@ -169,6 +216,41 @@ async def test_a_lease_holds_a_connection_for_a_statement_only(
         assert await inbox_database.fetch_value("SELECT count(*) FROM report_jobs") == len(in_work)
         await running.advance(11 * SECOND)
         assert await running.rows(RenderReport) == []
+
+
+async def test_a_crash_in_mid_render_keeps_the_row_away_until_its_lease_ends(
+    inbox_database: ObservedDatabase, virtual_clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    dying = open_test_database(inbox_database.url, clock=virtual_clock, instance="dying")
+    finished: list[str] = []
+
+    async def serve() -> None:
+        try:
+            async with dying, service(dying).running():
+                await anyio.sleep_forever()
+        except* CrashedError:
+            finished.append("as a killed process: nothing more was sent")
+
+    start = virtual_clock.now()
+    await reports.create_schema(inbox_database)
+    await Broker(inbox_database).publish(REPORTS, FIVE_MINUTES)
+    async with anyio.create_task_group() as process:
+        process.start_soon(serve)
+        await virtual_clock.sleep_until(start + 2 * MINUTE + 10 * SECOND)
+        await dying.crash()
+        process.cancel_scope.cancel()
+    held = await inbox_database.fetch_one("SELECT attempt, locked_until FROM report_jobs")
+    assert held is not None
+    assert held.attempt == 2
+    async with TestApp(service(inbox_database)) as app:
+        await virtual_clock.sleep_until(start + 3 * MINUTE - SECOND)
+        app.subscriber(render).assert_not_called()
+        await app.advance(2 * SECOND + timedelta(milliseconds=10))
+        assert len(app.subscriber(render).calls) == 1
+        await app.advance(6 * MINUTE)
+        assert [run.attempt for run in app.subscriber(render).runs] == [2]
+        assert await app.rows(RenderReport) == []
+    assert "rendering report 1 again: attempt 2" in caplog.text
 
 
 async def test_an_orderly_stop_gives_the_attempt_back(

@@ -108,8 +108,14 @@ def renewed_expiry(
         steps: The instance's.
         precision: Fraction digits of the column.
     """
+    plain = add(now, lease)
     carried = add(old, timedelta(seconds=max(elapsed, 0.0)))
-    end = max(add(now, lease), carried)
+    # `old` is a little later than its reading and the lease give: by the step that made it a token, and
+    # by what the column rounded up. Carried along, that would grow with each renewal.
+    little = max(1000, 10 ** (6 - precision))
+    end = carried - timedelta(microseconds=carried.microsecond % little)
+    if carried <= plain + timedelta(microseconds=little):
+        end = plain
     if precision == 6 and end < LATEST:
         end += timedelta(microseconds=steps.next())
     return fit(end, precision)
