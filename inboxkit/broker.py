@@ -168,7 +168,7 @@ class Broker:
             async with self.database.connection() as connection:
                 (id,) = await insert_rows(connection, row)
         event = events.Published(
-            at=self.database.clock.now(), instance="", queue=target.name, id=id
+            at=self.database.clock.now(), instance=self.instance, queue=target.name, id=id
         )
         logger.debug("queue %r: published row %r", target.name, id, extra={"event": event})
         return id
