@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from ._core.backoff import Backoff
 from ._core.settlement import FailurePolicy
 from ._including import Included, check_included, check_together
 from ._runtime.plan import Middleware
-from ._runtime.reporting import logger
+from ._runtime.reporting import log
 from ._runtime.running import bare_errors, stop_at_signals
 from ._runtime.serving import serve
 from ._runtime.stopping import Phase, Stop
@@ -309,7 +310,7 @@ class Service:
 
     def _send(self, kind: type[events.Started | events.Stopped], what: str) -> None:
         event = kind(at=self.broker.database.clock.now(), instance=self.name, queue="")
-        logger.info("service %r %s", self.name, what, extra={"event": event})
+        log(logging.INFO, "service %r %s", self.name, what, extra={"event": event})
 
     async def _start(self, resources: AsyncExitStack, stop: Stop) -> list[Any]:
         if not self.broker.is_open:

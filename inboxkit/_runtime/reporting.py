@@ -13,7 +13,7 @@ from inboxkit.errors import LeaseLostError
 
 from .held import Held
 
-__all__ = ["Outage", "Reporter", "describe_error", "logger"]
+__all__ = ["Outage", "Reporter", "describe_error", "log", "logger"]
 
 logger = logging.getLogger("inboxkit")
 
@@ -26,10 +26,16 @@ def describe_error(error: BaseException) -> str:
         text = str(error)
     except Exception as second:  # noqa: BLE001 - a broken __str__ must not hide the failure
         text = f"<its text cannot be made: {type(second).__name__}>"
-    text = text.encode("unicode_escape").decode("ascii") if not text.isprintable() else text
-    if len(text) > _LONGEST_ERROR:
-        text = text[:_LONGEST_ERROR] + "…"
+    text = printable(text)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def printable(text: str) -> str:
+    """A text of the user's as a line of the log: escaped where it must be, and cut."""
+    text = text[: _LONGEST_ERROR + 1]
+    if not text.isprintable():
+        text = text.encode("unicode_escape").decode("ascii")
+    return text[:_LONGEST_ERROR] + "…" if len(text) > _LONGEST_ERROR else text
 
 
 class Outage:
@@ -79,16 +85,15 @@ class Reporter:
             id=held.id,
         )
         event = events.Lost(**self._row(held), reason=reason)
-        _log(logging.WARNING, "%s", error, extra={"event": event})
+        log(logging.WARNING, "%s", error, extra={"event": event})
         return error
 
     def finished(self, held: Held, outcome: str, reason: str = "") -> None:
         """The row is done with."""
         event = events.Finished(**self._row(held), outcome=outcome, reason=reason)
         if outcome == "drop":
-            self._send(
-                logging.WARNING, f"dropped row %r ({reason or 'no reason given'})", held, event
-            )
+            why = _escape(printable(reason)) or "no reason given"
+            self._send(logging.WARNING, f"dropped row %r ({why})", held, event)
         elif logger.isEnabledFor(logging.DEBUG):
             self._send(logging.DEBUG, "acked row %r", held, event)
 
@@ -124,7 +129,7 @@ class Reporter:
 
     def trouble(self, text: str, error: BaseException | None = None) -> None:
         """Something about the whole queue."""
-        _log(logging.WARNING, "queue %r: %s", self.queue, text, exc_info=error)
+        log(logging.WARNING, "queue %r: %s", self.queue, text, exc_info=error)
 
     def outage(self, text: str, error: BaseException | None) -> bool:
         """Something failed that an outage of the database explains.
@@ -142,7 +147,7 @@ class Reporter:
         """The database answers."""
         if self._outage.is_told:
             self._outage.is_told = False
-            _log(logging.INFO, "queue %r: the database answers again", self.queue)
+            log(logging.INFO, "queue %r: the database answers again", self.queue)
 
     def _row(self, held: Held) -> dict[str, Any]:
         return {
@@ -162,7 +167,7 @@ class Reporter:
         error: BaseException | None = None,
     ) -> None:
         attempt = "" if event.attempt is None else f", attempt {event.attempt}"
-        _log(
+        log(
             level,
             f"queue %r: {text}%s",
             self.queue,
@@ -173,8 +178,8 @@ class Reporter:
         )
 
 
-def _log(level: int, text: str, *arguments: Any, **extra: Any) -> None:
-    # A log handler of the user's may raise: no row is lost or stuck for it.
+def log(level: int, text: str, *arguments: Any, **extra: Any) -> None:
+    """Send a record. A log handler of the user's may raise: no row is lost or stuck for it."""
     with suppress(Exception):
         logger.log(level, text, *arguments, **extra)
 

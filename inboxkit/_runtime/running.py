@@ -12,12 +12,11 @@ from typing import Any
 
 import anyio
 
+from .reporting import log
 from .stopping import Phase, Stop, longest_stop
 from .watchdog import Watchdog
 
 __all__ = ["bare_errors", "stop_at_signals"]
-
-logger = logging.getLogger("inboxkit")
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -48,10 +47,10 @@ async def stop_at_signals(stop: Stop, watchdog: Watchdog, *, drain_seconds: floa
         async for number in received:
             name = signal.Signals(number).name
             if stop.is_requested():
-                logger.warning("%s again: rows in work are released now", name)
+                log(logging.WARNING, "%s again: rows in work are released now", name)
                 stop.request(Phase.RELEASE)
             else:
-                logger.info("%s: no new claims; waiting for the handlers in work", name)
+                log(logging.INFO, "%s: no new claims; waiting for the handlers in work", name)
                 stop.request(Phase.DRAIN)
 
 

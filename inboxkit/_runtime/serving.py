@@ -10,13 +10,12 @@ import anyio
 from inboxkit.abc import Clock
 
 from .held import Stage
+from .reporting import log
 from .stopping import CANCEL_SECONDS, RELEASE_SECONDS, Phase, Stop, longest_stop
 from .subscription import Subscription
 from .watchdog import Watchdog
 
 __all__ = ["serve"]
-
-logger = logging.getLogger("inboxkit")
 
 _STUCK_LOG_SECONDS = 1.0
 
@@ -148,5 +147,5 @@ def _stuck_rows(subscriptions: Sequence[Subscription]) -> str:
 async def _outlast_stuck(subscriptions: Sequence[Subscription], clock: Clock) -> None:
     """A handler that swallows its cancellation keeps its row: nobody may have it beside a live handler."""
     while rows := _stuck_rows(subscriptions):
-        logger.critical("handlers do not end although they were cancelled: %s", rows)
+        log(logging.CRITICAL, "handlers do not end although they were cancelled: %s", rows)
         await clock.sleep(_STUCK_LOG_SECONDS)

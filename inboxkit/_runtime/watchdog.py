@@ -7,9 +7,9 @@ import os
 import threading
 from collections.abc import Callable
 
-__all__ = ["EXIT_STUCK", "Watchdog"]
+from .reporting import log
 
-logger = logging.getLogger("inboxkit")
+__all__ = ["EXIT_STUCK", "Watchdog"]
 
 EXIT_STUCK = 70
 """The process's exit status where a handler swallows its cancellation (EX_SOFTWARE of sysexits.h)."""
@@ -62,6 +62,6 @@ class Watchdog:
 
 
 def _end_process(rows: str) -> None:
-    logger.critical("handlers do not end although they were cancelled: %s", rows)
+    log(logging.CRITICAL, "handlers do not end although they were cancelled: %s", rows)
     logging.shutdown()
     os._exit(EXIT_STUCK)
