@@ -311,12 +311,14 @@ async def killed(app: Service) -> AsyncIterator[None]:
     async with anyio.create_task_group() as process:
 
         async def run() -> None:
-            with pytest.MonkeyPatch.context():
-                try:
-                    async with app.running():
-                        await anyio.sleep_forever()
-                except Exception:  # noqa: BLE001 - what a dead process raises is seen by nobody
-                    pass
+            try:
+                async with app.running():
+                    await anyio.sleep_forever()
+            except anyio.get_cancelled_exc_class():
+                raise
+            except BaseException:  # noqa: BLE001 - what a dead process raises is seen by nobody
+                if not database.is_crashed:
+                    raise
 
         process.start_soon(run)
         yield
