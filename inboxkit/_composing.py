@@ -16,7 +16,7 @@ from ._forms import open_form
 from ._including import Included
 from ._runtime.delivery import Delivery
 from ._runtime.plan import Middleware, Plan
-from ._runtime.reporting import Reporter
+from ._runtime.reporting import Outage, Reporter
 from ._runtime.subscription import Subscription
 from ._sql.check import check_dead_letter
 from ._sql.dialect import get_dialect
@@ -45,9 +45,15 @@ async def compose(
     Raises:
         StartupError: A table cannot be served; the message names subscription, table and cure.
     """
+    outage = Outage()
     return [
         await _compose_one(
-            one, broker=broker, instance=instance, state=state, middleware=middleware, fail=fail
+            one,
+            broker=broker,
+            report=Reporter(instance, one.queue.name, broker.database.clock, outage=outage),
+            state=state,
+            middleware=middleware,
+            fail=fail,
         )
         for one in included
     ]
@@ -57,7 +63,7 @@ async def _compose_one(
     one: Included,
     *,
     broker: Broker,
-    instance: str,
+    report: Reporter,
     state: Any,
     middleware: tuple[Middleware, ...],
     fail: Callable[[BaseException], None],
@@ -78,7 +84,7 @@ async def _compose_one(
             steps=ExpirySteps(database.random.randrange(1000)),
         )
     except StartupError as error:
-        error.add_note(f"while starting subscription {queue.name!r} of service {instance!r}")
+        error.add_note(f"while starting subscription {queue.name!r} of service {report.instance!r}")
         raise
     plan = Plan(
         queue=queue.name,
@@ -100,7 +106,7 @@ async def _compose_one(
         form,
         clock=database.clock,
         random=database.random,
-        report=Reporter(instance, queue.name, database.clock),
+        report=report,
         wakes=database.wakes,
         fail=fail,
     )
@@ -152,7 +158,7 @@ def _decoder(one: Included) -> Callable[[Claimed], tuple[Any, Any]]:
             _readable(claimed.values.get(spec.payload.name))
             if claimed.payload is None:
                 raise DecodeError(f"column {spec.payload.name!r} is NULL", where=spec.payload.name)
-            return codec.decode(claimed.payload, message_type), row
+            return _decode(codec, claimed.payload, message_type), row
         except DecodeError as error:
             raise DecodeError(
                 f"queue {queue.name!r}, row {claimed.fence.id!r}: {error}",
@@ -162,6 +168,18 @@ def _decoder(one: Included) -> Callable[[Claimed], tuple[Any, Any]]:
             ) from error
 
     return decode
+
+
+def _decode(codec: Any, payload: bytes, message_type: Any) -> Any:
+    try:
+        return codec.decode(payload, message_type)
+    except DecodeError:
+        raise
+    except Exception as error:
+        # A codec of the service's own may raise anything, and its text may show the payload.
+        raise DecodeError(
+            f"the codec raised {type(error).__name__} while it read the payload", where="$"
+        ) from error
 
 
 def _readable(value: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
@@ -10,7 +11,7 @@ from . import events
 from ._core.lease import whole_seconds
 from ._core.rows import NewRow
 from ._routing import Routes
-from ._runtime.reporting import logger
+from ._runtime.reporting import log, logger
 from .database import Database
 from .errors import ClosedError, DeclarationError
 from .insert import Connectable, insert_rows
@@ -167,10 +168,11 @@ class Broker:
         else:
             async with self.database.connection() as connection:
                 (id,) = await insert_rows(connection, row)
-        event = events.Published(
-            at=self.database.clock.now(), instance="", queue=target.name, id=id
-        )
-        logger.debug("queue %r: published row %r", target.name, id, extra={"event": event})
+        if logger.isEnabledFor(logging.DEBUG):
+            now = self.database.clock.now()
+            event = events.Published(at=now, instance=self.instance, queue=target.name, id=id)
+            text = "queue %r: published row %r"
+            log(logging.DEBUG, text, target.name, id, extra={"event": event})
         return id
 
     def wake(self, queue: InboxQueue[Any, Any] | str) -> None:

@@ -131,3 +131,6 @@ class Released(RowEvent):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeUnknown(RowEvent):
     """A settlement's answer was lost, and the row shows no longer whether it was written."""
+
+    is_gone: bool = False
+    """The row is gone or finished: it was settled, by this delivery or by one that took it over."""

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeAlias, overload
 
 import anyio
 from anyio.abc import TaskStatus
 
+from . import events
 from ._composing import compose
 from ._core.backoff import Backoff
 from ._core.settlement import FailurePolicy
 from ._including import Included, check_included, check_together
 from ._runtime.plan import Middleware
+from ._runtime.reporting import log
 from ._runtime.running import bare_errors, stop_at_signals
 from ._runtime.serving import serve
 from ._runtime.stopping import Phase, Stop
+from ._runtime.watchdog import Watchdog
 from .broker import Broker
 from .database import Database
 from .errors import ClosedError, DeclarationError
@@ -209,12 +214,18 @@ class Service:
             Handlers are cancelled and their rows released before it passes. A handler that swallows
             its cancellation ends the process with status 70.
         """
-        stop = Stop()
-        with bare_errors():
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(stop_at_signals, stop)
-                await self._run(stop, anyio.Event(), owns_process=True)
-                tasks.cancel_scope.cancel()
+        stop, watchdog = Stop(), Watchdog()
+        drain_seconds = self._drain_timeout.total_seconds()
+        try:
+            with bare_errors():
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(
+                        partial(stop_at_signals, stop, watchdog, drain_seconds=drain_seconds)
+                    )
+                    await self._run(stop, anyio.Event(), watchdog)
+                    tasks.cancel_scope.cancel()
+        finally:
+            watchdog.rest()
         if stop.error is not None:
             raise stop.error
 
@@ -250,7 +261,7 @@ class Service:
     async def _run_beside(
         self, stop: Stop, ready: anyio.Event, *, task_status: TaskStatus[None]
     ) -> None:
-        await self._run(stop, ready, owns_process=False, task_status=task_status)
+        await self._run(stop, ready, None, task_status=task_status)
         if stop.error is not None:
             raise stop.error
 
@@ -258,15 +269,19 @@ class Service:
         self,
         stop: Stop,
         ready: anyio.Event,
+        watchdog: Watchdog | None,
         *,
-        owns_process: bool,
         task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
     ) -> None:
         if self._is_running:
             raise ClosedError(f"service {self.name!r} is running already; make a second one")
         self._is_running = True
+        has_started = False
 
         def started() -> None:
+            nonlocal has_started
+            has_started = True
+            self._send(events.Started, "started")
             ready.set()
             task_status.started()
 
@@ -284,12 +299,18 @@ class Service:
                         clock=self.broker.database.clock,
                         drain_seconds=self._drain_timeout.total_seconds(),
                         started=started,
-                        owns_process=owns_process,
+                        watchdog=watchdog,
                     )
             if starting.cancelled_caught:
                 task_status.started()
         finally:
             self._is_running = False
+            if has_started:
+                self._send(events.Stopped, "stopped")
+
+    def _send(self, kind: type[events.Started | events.Stopped], what: str) -> None:
+        event = kind(at=self.broker.database.clock.now(), instance=self.name, queue="")
+        log(logging.INFO, "service %r %s", self.name, what, extra={"event": event})
 
     async def _start(self, resources: AsyncExitStack, stop: Stop) -> list[Any]:
         if not self.broker.is_open:

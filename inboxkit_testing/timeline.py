@@ -128,7 +128,7 @@ def _handlers_above(logger: logging.Logger) -> Iterator[logging.Handler]:
 
 def _line(event: events.Event, start: datetime) -> str:
     row = f"row {event.id}" if isinstance(event, events.RowEvent) else ""
-    place = f"{event.instance}/{event.queue}" if event.queue != event.instance else event.queue
+    place = "/".join(dict.fromkeys(name for name in (event.instance, event.queue) if name))
     return f"{_since(event.at - start):>15}  {place:<19} {row:<7} {describe(event)}".rstrip()
 
 

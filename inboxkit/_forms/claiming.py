@@ -41,6 +41,7 @@ class Claiming:
         self._names = {column.role: column.name for column in table.by_role.values()}
         self._decoded = [column for column in table.columns if column.converter.decode is not None]
         self._columns = [column.name for column in table.columns]
+        self._was_told = False
 
     def read(self, rows: Sequence[tuple[Any, ...]], reading: Reading, expiry: datetime) -> Claim:
         """Make a claim of rows as they stood before it.
@@ -90,10 +91,20 @@ class Claiming:
             return None, False, None
         attempt = self._value(values, Role.ATTEMPT)
         if attempt is None:
+            self._tell_of_unread_attempt()
             return 1, True, None
         if attempt > self._threshold:
             return attempt, False, attempt
         return attempt, True, attempt + 1
+
+    def _tell_of_unread_attempt(self) -> None:
+        if not self._was_told:
+            self._was_told = True
+            _log.warning(
+                "table %r has rows whose attempt is NULL or cannot be read: it reads 1, for these and "
+                "others",
+                self._table.spec.name,
+            )
 
 
 def _set_aside(error: DecodeError, expiry: datetime) -> None:

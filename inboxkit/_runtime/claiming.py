@@ -57,17 +57,27 @@ class Claimer:
         self._stopping = anyio.Event()
         self._ended = anyio.Event()
         self._failures = 0
+        self._was_told = False
+        self._in_flight: anyio.CancelScope | None = None
 
     def room_made(self) -> None:
         """A row left work here."""
         self._has_room.set()
 
-    async def stop(self) -> None:
-        """Claim no more; returns when the claim in flight has been dealt with."""
+    def stop(self) -> None:
+        """Claim no more; rows of the claim in flight are still accepted."""
         self._stopping.set()
         self._waker.wake()
         self._has_room.set()
+
+    async def wait_ended(self) -> None:
+        """Wait until no claim is in flight and none will be."""
         await self._ended.wait()
+
+    def abandon(self) -> None:
+        """Wait no longer for the claim in flight; rows that it takes come back at their expiry."""
+        if self._in_flight is not None:
+            self._in_flight.cancel()
 
     async def run(self) -> None:
         """Claim until `stop`."""
@@ -95,9 +105,8 @@ class Claimer:
         except (DatabaseError, StartupError, TimeoutError) as error:
             await self._wait_after_failure(error)
             return
-        if self._failures:
-            self._failures = 0
-            self._report.trouble("claims work again")
+        self._failures, self._was_told = 0, False
+        self._report.recovered()
         self._accept(claim, self._stopping.is_set())
         is_full = len(claim.rows) + claim.undecodable >= limit
         met_spent = any(row.spent for row in claim.rows)
@@ -106,13 +115,14 @@ class Claimer:
 
     async def _claim_shielded(self, limit: int) -> Claim:
         """Almost every cancelled claim has taken effect: so its answer is waited for, within a bound."""
-        with anyio.move_on_after(_LONGEST_CLAIM, shield=True):
+        with anyio.move_on_after(_LONGEST_CLAIM, shield=True) as self._in_flight:
             return await self._form.claim(limit=limit)
         raise TimeoutError(f"a claim was not answered within {_LONGEST_CLAIM:g} s")
 
     async def _wait_after_failure(self, error: Exception) -> None:
         wait = min(_FIRST_WAIT * 2.0 ** min(self._failures, 10), _LONGEST_WAIT)
-        if not self._failures:
-            self._report.trouble("a claim failed; claims are repeated, up to 30 s apart", error)
         self._failures += 1
+        self._was_told = self._was_told or self._report.outage(
+            "a claim failed; claims are repeated, up to 30 s apart", error
+        )
         await wait_for(self._stopping, self._clock, wait * self._random.uniform(0.9, 1.0))

@@ -52,6 +52,7 @@ async def handle(held: Held, plan: Plan, **known: Any) -> Handled:
     with anyio.CancelScope() as scope, held.cancelled_by(scope):
         handled = await _run(held, plan, delivery)
     if held.lost.is_set() or (held.stop_asked and not held.has_returned):
+        # What a handler raises once it was asked to stop is the stop's doing, not a failure.
         return Handled(None, handled.error if _ends_service(handled.error) else None)
     return handled
 
@@ -92,7 +93,7 @@ async def _call_handler(held: Held, plan: Plan, delivery: Delivery[Any, Any]) ->
             held.has_returned = True
             return _checked(signal.outcome)
         except Exception:
-            held.has_returned = True
+            held.has_returned = not held.stop_asked
             raise
         held.has_returned = True
         return _checked(returned)

@@ -105,6 +105,11 @@ class Held:
             return None
         return leases.hold_end(self.reading.monotonic, self.lease)
 
+    @property
+    def has_unknown_renewal(self) -> bool:
+        """Whether a token may stand in the row that no answer has confirmed."""
+        return len(self.tokens) > 1
+
     def deadline(self) -> datetime | None:
         """The wall clock's instant of `hold_end`, as now known."""
         if self.lease is None:

@@ -16,6 +16,8 @@ __all__ = ["Renewer"]
 
 _FIRST_SKIP = 0.05
 _MOST_DOUBLINGS = 10
+_LONGEST_SKIP = 1.0
+"""Seconds between two looks at a row that others keep locked: it may be free just before its hold ends."""
 
 
 class Renewer:
@@ -113,11 +115,14 @@ class Renewer:
 
     def _take_answer(self, held: Held, renewal: Renewal) -> None:
         now = self._clock.monotonic()
+        if held.lost.is_set():
+            return  # while the round was under way
         if held.id in renewal.renewed and renewal.reading is not None:
             held.confirm(renewal.renewed[held.id], renewal.reading)
             self._report.renewed(held)
         elif held.id in renewal.skipped:
-            held.renew_at = now + _FIRST_SKIP * 2.0 ** min(held.skips, _MOST_DOUBLINGS)
+            wait = _FIRST_SKIP * 2.0 ** min(held.skips, _MOST_DOUBLINGS)
+            held.renew_at = now + min(wait, _LONGEST_SKIP, self._lease / 20)
             held.skips += 1
         elif held.id in renewal.lost:
             if held.stage in (Stage.QUEUED, Stage.RUNNING):
@@ -134,8 +139,7 @@ class Renewer:
         if renewal.error is None:
             self._is_in_trouble = False
         elif not self._is_in_trouble:
-            self._is_in_trouble = True
-            self._report.trouble(
+            self._is_in_trouble = self._report.outage(
                 f"{len(renewal.failed) + len(renewal.unknown)} leases could not be renewed; "
                 "this is repeated until their holds end",
                 renewal.error,

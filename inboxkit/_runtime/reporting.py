@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,7 +13,7 @@ from inboxkit.errors import LeaseLostError
 
 from .held import Held
 
-__all__ = ["Reporter", "describe_error", "logger"]
+__all__ = ["Outage", "Reporter", "describe_error", "log", "logger"]
 
 logger = logging.getLogger("inboxkit")
 
@@ -25,25 +26,42 @@ def describe_error(error: BaseException) -> str:
         text = str(error)
     except Exception as second:  # noqa: BLE001 - a broken __str__ must not hide the failure
         text = f"<its text cannot be made: {type(second).__name__}>"
-    text = text.encode("unicode_escape").decode("ascii") if not text.isprintable() else text
-    if len(text) > _LONGEST_ERROR:
-        text = text[:_LONGEST_ERROR] + "…"
+    text = printable(text)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
+def printable(text: str) -> str:
+    """A text of the user's as a line of the log: escaped where it must be, and cut."""
+    text = text[: _LONGEST_ERROR + 1]
+    if not text.isprintable():
+        text = text.encode("unicode_escape").decode("ascii")
+    return text[:_LONGEST_ERROR] + "…" if len(text) > _LONGEST_ERROR else text
+
+
+class Outage:
+    """Whether the log has told already that the database does not answer; shared by a service's queues."""
+
+    def __init__(self) -> None:
+        self.is_told = False
+
+
 class Reporter:
-    """Says what happened, as a log record and the event in it.
+    """Says what happened, as a log record and the event in it. A log that raises changes nothing.
 
     Args:
         instance: The service's name.
         queue: The queue's name.
         clock: Stamps the events.
+        outage: The service's.
     """
 
-    def __init__(self, instance: str, queue: str, clock: Clock) -> None:
+    def __init__(
+        self, instance: str, queue: str, clock: Clock, *, outage: Outage | None = None
+    ) -> None:
         self.instance = instance
         self.queue = queue
         self._clock = clock
+        self._outage = outage or Outage()
 
     def claimed(self, held: Held) -> None:
         """The row is in work here."""
@@ -67,16 +85,15 @@ class Reporter:
             id=held.id,
         )
         event = events.Lost(**self._row(held), reason=reason)
-        logger.warning("%s", error, extra={"event": event})
+        log(logging.WARNING, "%s", error, extra={"event": event})
         return error
 
     def finished(self, held: Held, outcome: str, reason: str = "") -> None:
         """The row is done with."""
         event = events.Finished(**self._row(held), outcome=outcome, reason=reason)
         if outcome == "drop":
-            self._send(
-                logging.WARNING, f"dropped row %r ({reason or 'no reason given'})", held, event
-            )
+            why = _escape(printable(reason)) or "no reason given"
+            self._send(logging.WARNING, f"dropped row %r ({why})", held, event)
         elif logger.isEnabledFor(logging.DEBUG):
             self._send(logging.DEBUG, "acked row %r", held, event)
 
@@ -101,15 +118,36 @@ class Reporter:
         event = events.Released(**self._row(held), given_back=give_back)
         self._send(logging.INFO, "released row %r unsettled", held, event)
 
-    def outcome_unknown(self, held: Held) -> None:
-        """A settlement's answer was lost, and the row no longer tells."""
-        event = events.OutcomeUnknown(**self._row(held))
-        text = "row %r: the answer to its settlement was lost, and the row shows another state now"
-        self._send(logging.WARNING, text, held, event)
+    def outcome_unknown(self, held: Held, *, is_gone: bool) -> None:
+        """A settlement's answer was lost, and the row no longer tells; or it is gone, and so settled."""
+        event = events.OutcomeUnknown(**self._row(held), is_gone=is_gone)
+        text = "row %r: the answer to its settlement was lost"
+        if is_gone:
+            self._send(logging.INFO, f"{text}; the row is gone or finished", held, event)
+        else:
+            self._send(logging.WARNING, f"{text}, and the row shows another state now", held, event)
 
     def trouble(self, text: str, error: BaseException | None = None) -> None:
         """Something about the whole queue."""
-        logger.warning("queue %r: %s", self.queue, text, exc_info=error)
+        log(logging.WARNING, "queue %r: %s", self.queue, text, exc_info=error)
+
+    def outage(self, text: str, error: BaseException | None) -> bool:
+        """Something failed that an outage of the database explains.
+
+        Returns:
+            Whether it was said: of an outage only the first trouble is.
+        """
+        if self._outage.is_told:
+            return False
+        self._outage.is_told = True
+        self.trouble(text, error)
+        return True
+
+    def recovered(self) -> None:
+        """The database answers."""
+        if self._outage.is_told:
+            self._outage.is_told = False
+            log(logging.INFO, "queue %r: the database answers again", self.queue)
 
     def _row(self, held: Held) -> dict[str, Any]:
         return {
@@ -129,7 +167,7 @@ class Reporter:
         error: BaseException | None = None,
     ) -> None:
         attempt = "" if event.attempt is None else f", attempt {event.attempt}"
-        logger.log(
+        log(
             level,
             f"queue %r: {text}%s",
             self.queue,
@@ -138,6 +176,12 @@ class Reporter:
             exc_info=error,
             extra={"event": event},
         )
+
+
+def log(level: int, text: str, *arguments: Any, **extra: Any) -> None:
+    """Send a record. A log handler of the user's may raise: no row is lost or stuck for it."""
+    with suppress(Exception):
+        logger.log(level, text, *arguments, **extra)
 
 
 def _escape(text: str) -> str:

@@ -7,14 +7,18 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
+from typing import Any
 
 import anyio
 
-from .stopping import Phase, Stop
+from .reporting import log
+from .stopping import Phase, Stop, longest_stop
+from .watchdog import Watchdog
 
 __all__ = ["bare_errors", "stop_at_signals"]
 
-logger = logging.getLogger("inboxkit")
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
@@ -31,19 +35,34 @@ def bare_errors() -> Iterator[None]:
         raise error from error.__cause__
 
 
-async def stop_at_signals(stop: Stop) -> None:
+async def stop_at_signals(stop: Stop, watchdog: Watchdog, *, drain_seconds: float) -> None:
     """Drain at the first SIGINT or SIGTERM, release at once at the second. Runs until cancelled.
 
     Outside the main thread Python delivers no signals, and this does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         return
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
+    with anyio.open_signal_receiver(*_SIGNALS) as received:
+        _wake_at_signals(watchdog, drain_seconds)
         async for number in received:
             name = signal.Signals(number).name
             if stop.is_requested():
-                logger.warning("%s again: rows in work are released now", name)
+                log(logging.WARNING, "%s again: rows in work are released now", name)
                 stop.request(Phase.RELEASE)
             else:
-                logger.info("%s: no new claims; waiting for the handlers in work", name)
+                log(logging.INFO, "%s: no new claims; waiting for the handlers in work", name)
                 stop.request(Phase.DRAIN)
+
+
+def _wake_at_signals(watchdog: Watchdog, drain_seconds: float) -> None:
+    """Wake the watchdog beside what the event loop does, which a handler may be blocking."""
+    for number in _SIGNALS:
+        before = signal.getsignal(number)
+
+        def wake(number: int, frame: FrameType | None, before: Any = before) -> None:
+            watchdog.wake(longest_stop(0.0 if watchdog.is_awake() else drain_seconds))
+            if callable(before):
+                before(number, frame)
+
+        signal.signal(number, wake)
+        signal.siginterrupt(number, False)  # as asyncio had it

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import anyio
 
 from inboxkit.abc import Clock
 
 from .held import Stage
-from .stopping import Phase, Stop
+from .reporting import log
+from .stopping import CANCEL_SECONDS, RELEASE_SECONDS, Phase, Stop, longest_stop
 from .subscription import Subscription
+from .watchdog import Watchdog
 
-__all__ = ["EXIT_STUCK", "serve"]
+__all__ = ["serve"]
 
-logger = logging.getLogger("inboxkit")
-
-EXIT_STUCK = 70
-"""The process's exit status where a handler swallows its cancellation (EX_SOFTWARE of sysexits.h)."""
-
-_CANCEL_SECONDS = 5.0
-_RELEASE_SECONDS = 5.0
 _STUCK_LOG_SECONDS = 1.0
 
 
@@ -34,7 +27,7 @@ async def serve(
     clock: Clock,
     drain_seconds: float,
     started: Callable[[], None],
-    owns_process: bool,
+    watchdog: Watchdog | None,
 ) -> None:
     """Serve until `stop` asks for an end, then drain, cancel and release.
 
@@ -44,14 +37,14 @@ async def serve(
         clock: Times the phases.
         drain_seconds: Most time for the first phase.
         started: Called once all claim.
-        owns_process: Where a handler swallows its cancellation, end the process; else wait for it.
+        watchdog: Ends the process where a handler swallows its cancellation; None: wait for it.
 
     Cancellation:
         Taken as a request for the second phase: handlers are cancelled, rows released, and then the
-        cancellation passes.
+        cancellation passes. That of asyncio's own `Task.cancel` too.
     """
-    async with anyio.create_task_group() as outer:
-        outer.start_soon(_ask_when_cancelled, stop)
+
+    async def to_the_end() -> None:
         # The shield keeps the settling and renewing alive while the handlers end.
         with anyio.CancelScope(shield=True):
             async with anyio.create_task_group() as tasks:
@@ -59,10 +52,16 @@ async def serve(
                     await tasks.start(subscription.run)
                 started()
                 await stop.wait()
-                await _stop(subscriptions, stop, clock, drain_seconds)
-                await _see_stuck(subscriptions, clock, owns_process=owns_process)
+                await _stop(subscriptions, stop, clock, drain_seconds, watchdog)
+                for subscription in subscriptions:
+                    subscription.abandon_claim()
                 tasks.cancel_scope.cancel()
         outer.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as outer:
+        outer.start_soon(_ask_when_cancelled, stop)
+        # In a task of its own: Task.cancel of asyncio strikes the caller's through every shield.
+        outer.start_soon(to_the_end)
 
 
 async def _ask_when_cancelled(stop: Stop) -> None:
@@ -73,32 +72,53 @@ async def _ask_when_cancelled(stop: Stop) -> None:
 
 
 async def _stop(
-    subscriptions: Sequence[Subscription], stop: Stop, clock: Clock, drain_seconds: float
+    subscriptions: Sequence[Subscription],
+    stop: Stop,
+    clock: Clock,
+    drain_seconds: float,
+    watchdog: Watchdog | None,
 ) -> None:
-    phases: tuple[tuple[str, float, Phase | None], ...] = (
-        ("drain", drain_seconds, Phase.CANCEL),
-        ("cancel_handlers", _CANCEL_SECONDS, Phase.RELEASE),
-        ("release", _RELEASE_SECONDS, None),
-    )
-    for name, seconds, skipped_at in phases:
-        actions: list[Callable[[], Coroutine[Any, Any, None]]]
-        actions = [getattr(subscription, name) for subscription in subscriptions]
-        await _phase(actions, seconds, stop, skipped_at, clock)
+    if watchdog is not None:
+        watchdog.describe = lambda: _stuck_rows(subscriptions)
+        if not watchdog.is_awake():
+            watchdog.wake(longest_stop(drain_seconds))
+    # Each phase is begun, however short it is: what it asks for must have been asked.
+    for subscription in subscriptions:
+        subscription.drain()
+    await _wait(subscriptions, drain_seconds, stop, Phase.CANCEL, clock)
+    for subscription in subscriptions:
+        subscription.cancel_handlers()
+    await _wait(subscriptions, CANCEL_SECONDS, stop, Phase.RELEASE, clock)
+    await _release(subscriptions, stop, clock)
+    if not _stuck_rows(subscriptions):
+        if watchdog is not None:
+            watchdog.rest()
+        return
+    if watchdog is not None:
+        watchdog.bite()
+    await _outlast_stuck(subscriptions, clock)
+    await _release(subscriptions, stop, clock)
 
 
-async def _phase(
-    actions: Sequence[Callable[[], Coroutine[Any, Any, None]]],
+async def _release(subscriptions: Sequence[Subscription], stop: Stop, clock: Clock) -> None:
+    for subscription in subscriptions:
+        subscription.release()
+    await _wait(subscriptions, RELEASE_SECONDS, stop, None, clock)
+
+
+async def _wait(
+    subscriptions: Sequence[Subscription],
     seconds: float,
     stop: Stop,
     skipped_at: Phase | None,
     clock: Clock,
 ) -> None:
+    """Wait until nothing is in work, so many seconds at most, or until a later phase is asked for."""
     async with anyio.create_task_group() as phase:
 
-        async def act() -> None:
-            async with anyio.create_task_group() as acting:
-                for action in actions:
-                    acting.start_soon(action)
+        async def be_idle() -> None:
+            for subscription in subscriptions:
+                await subscription.wait_idle()
             phase.cancel_scope.cancel()
 
         async def limit() -> None:
@@ -109,25 +129,23 @@ async def _phase(
             await stop.wait(at)
             phase.cancel_scope.cancel()
 
-        phase.start_soon(act)
+        phase.start_soon(be_idle)
         phase.start_soon(limit)
         if skipped_at is not None:
             phase.start_soon(skip, skipped_at)
 
 
-async def _see_stuck(
-    subscriptions: Sequence[Subscription], clock: Clock, *, owns_process: bool
-) -> None:
-    """A handler that swallows its cancellation keeps its row: nobody may have it beside a live handler."""
-    while stuck := [
-        (subscription.plan.queue, held.id)
+def _stuck_rows(subscriptions: Sequence[Subscription]) -> str:
+    return ", ".join(
+        f"row {held.id!r} of queue {subscription.plan.queue!r}"
         for subscription in subscriptions
         for held in subscription.in_work
         if held.stage is Stage.RUNNING
-    ]:
-        rows = ", ".join(f"row {id!r} of queue {queue!r}" for queue, id in stuck)
-        logger.critical("handlers do not end although they were cancelled: %s", rows)
-        if owns_process:
-            logging.shutdown()
-            os._exit(EXIT_STUCK)
+    )
+
+
+async def _outlast_stuck(subscriptions: Sequence[Subscription], clock: Clock) -> None:
+    """A handler that swallows its cancellation keeps its row: nobody may have it beside a live handler."""
+    while rows := _stuck_rows(subscriptions):
+        log(logging.CRITICAL, "handlers do not end although they were cancelled: %s", rows)
         await clock.sleep(_STUCK_LOG_SECONDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import anyio
 
@@ -11,6 +12,7 @@ from inboxkit._core.settlement import Settlement, Verb
 from inboxkit.abc import ClaimForm, Clock, Settled
 from inboxkit.errors import (
     ConnectError,
+    ConstraintError,
     DatabaseBusyError,
     OutcomeUnknownError,
     PoolTimeoutError,
@@ -24,6 +26,9 @@ __all__ = ["Settler"]
 
 _FIRST_REPEAT = 1.0
 _LONGEST_REPEAT = 30.0
+_FIRST_SHARE, _LONGEST_SHARE = 0.05, 0.2
+"""Of the lease: shorter ones are repeated sooner. Where renewals work, a hold never has less than 0.4
+of its lease left, so a repeat always comes in time."""
 _TRANSIENT = (ConnectError, DatabaseBusyError, OutcomeUnknownError, PoolTimeoutError)
 
 
@@ -86,11 +91,24 @@ class Settler:
             await self._write(ready)
 
     def _take(self) -> list[Held]:
+        """What can be written now; of two deliveries of one row one, since answers name rows."""
         now = self._clock.monotonic()
-        ready = [held for held in self._pending if not held.in_round and held.repeat_at <= now]
-        taken = set(map(id, ready))
-        self._pending = [held for held in self._pending if id(held) not in taken]
-        return ready
+        ready: dict[Any, Held] = {}
+        later: list[Held] = []
+        for held in self._pending:
+            if held.in_round or held.repeat_at > now or held.id in ready:
+                later.append(held)
+            elif isinstance(held.ending, Release) and held.has_unknown_renewal:
+                # It could give a row to somebody else's renewed lease; see SEMANTICS 0.2 (b).
+                self._end(held)
+                self._report.trouble(
+                    f"row {held.id!r} was not released, since a renewal's answer was lost; it comes "
+                    "back when its lease ends"
+                )
+            else:
+                ready[held.id] = held
+        self._pending = later
+        return list(ready.values())
 
     def _next_repeat(self) -> float | None:
         waits = [held.repeat_at for held in self._pending if not held.in_round]
@@ -127,10 +145,12 @@ class Settler:
             case "gone" if held.may_be_settled:
                 # Ours, or taken over by somebody who finished it: either way it is over.
                 self._end(held)
-                self._report.outcome_unknown(held)
+                self._due(ending, answer)
+                self._report.outcome_unknown(held, is_gone=True)
             case "lost" if held.may_be_settled:
                 self._end(held)
-                self._report.outcome_unknown(held)
+                self._due(ending, answer)
+                self._report.outcome_unknown(held, is_gone=False)
             case "gone":
                 self._lose(held, "the row is gone, or finished by somebody else")
             case "lost":
@@ -151,19 +171,17 @@ class Settler:
 
     def _repeat(self, held: Held, answer: Settled) -> None:
         held.may_be_settled = held.may_be_settled or answer.result == "unknown"
-        if answer.result == "failed" and not isinstance(answer.error, _TRANSIENT):
+        is_definite = answer.result == "failed" and not isinstance(answer.error, _TRANSIENT)
+        if is_definite:
             held.is_renewed = False
-        now = self._clock.monotonic()
-        is_uncertain_move = (
-            isinstance(held.ending, Settlement)
-            and held.ending.verb is Verb.MOVE
-            and answer.result == "failed"
-            and held.claimed.spent
-        )
-        wait = min(_FIRST_REPEAT * 2.0 ** min(held.repeats, 10), _LONGEST_REPEAT)
         held.repeats += 1
-        held.repeat_at = now + wait * self._random.uniform(0.9, 1.0)
-        if is_uncertain_move or held.has_ended(held.repeat_at):
+        held.repeat_at = self._clock.monotonic() + self._wait(held)
+        # A constraint refuses the same again, and a spent row needs no handler to be moved later:
+        # neither is worth a worker's place until the lease ends.
+        is_hopeless = answer.result == "failed" and (
+            held.claimed.spent or isinstance(answer.error, ConstraintError)
+        )
+        if is_hopeless or held.has_ended(held.repeat_at):
             self._end(held)
             self._report.trouble(
                 f"row {held.id!r} could not be settled; it comes back when its lease ends",
@@ -171,11 +189,20 @@ class Settler:
             )
             return
         if held.repeats == 1:
-            self._report.trouble(
+            tell = self._report.trouble if is_definite else self._report.outage
+            tell(
                 f"the settlement of row {held.id!r} failed and is repeated while its lease holds",
                 answer.error,
             )
         self._pending.append(held)
+
+    def _wait(self, held: Held) -> float:
+        first, longest = _FIRST_REPEAT, _LONGEST_REPEAT
+        if held.lease is not None:
+            lease = held.lease.total_seconds()
+            first, longest = min(first, lease * _FIRST_SHARE), min(longest, lease * _LONGEST_SHARE)
+        wait = min(first * 2.0 ** min(held.repeats - 1, 10), longest)
+        return wait * self._random.uniform(0.9, 1.0)
 
     def _lose(self, held: Held, reason: str) -> None:
         held.lost.set()

@@ -6,7 +6,18 @@ import enum
 
 import anyio
 
-__all__ = ["Phase", "Stop"]
+__all__ = ["CANCEL_SECONDS", "RELEASE_SECONDS", "Phase", "Stop", "longest_stop"]
+
+CANCEL_SECONDS = 5.0
+"""How long cancelled handlers are waited for."""
+RELEASE_SECONDS = 5.0
+"""How long what is unsettled may take to be released."""
+_LATE_SECONDS = 2.0
+
+
+def longest_stop(drain_seconds: float) -> float:
+    """Seconds after which a stop that has not ended hangs."""
+    return drain_seconds + CANCEL_SECONDS + RELEASE_SECONDS + _LATE_SECONDS
 
 
 class Phase(enum.IntEnum):

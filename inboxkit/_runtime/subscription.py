@@ -102,45 +102,50 @@ class Subscription:
             unregister()
             self._workers.close()
 
-    async def drain(self) -> None:
-        """Claim no more, give back what no handler has yet, and wait until all in work is settled."""
-        await self._claimer.stop()
-        for held in self.in_work:
-            if held.stage is Stage.QUEUED:
-                self._release(held)
-        await self._wait_idle()
+    def drain(self) -> None:
+        """Claim no more, and give back what no handler has yet."""
+        self._claimer.stop()
+        self._release_queued()
 
-    async def cancel_handlers(self) -> None:
-        """Cancel the handlers, and wait until all in work is settled or released."""
+    def cancel_handlers(self) -> None:
+        """Cancel the handlers in work; their rows are released, or settled if they still answer."""
         for held in self.in_work:
             if held.stage is Stage.RUNNING and not held.stop_asked:
                 held.stop_asked = True
                 held.cancel()
-        await self._wait_idle()
 
-    async def release(self) -> None:
-        """Give back whatever no handler has, and wait for that."""
+    def release(self) -> None:
+        """Write at once what waits to be repeated."""
+        self._release_queued()
         for held in self.in_work:
-            if held.stage in (Stage.QUEUED, Stage.ENDED) and not held.is_settling:
-                held.repeat_at = 0.0
+            held.repeat_at = 0.0
         self._settler.notify()
-        while any(held.stage is not Stage.RUNNING for held in self._holds.values()):
-            await self._next_forgotten()
 
-    async def _wait_idle(self) -> None:
+    async def wait_idle(self) -> None:
+        """Wait until nothing is in work; after `drain` that lasts."""
+        await self._claimer.wait_ended()
         while self._holds:
-            await self._next_forgotten()
+            if self._idle.is_set():
+                self._idle = anyio.Event()
+            await self._idle.wait()
 
-    async def _next_forgotten(self) -> None:
-        if self._idle.is_set():
-            self._idle = anyio.Event()
-        await self._idle.wait()
+    def abandon_claim(self) -> None:
+        """Wait no longer for a claim that does not answer."""
+        self._claimer.abandon()
+
+    def _release_queued(self) -> None:
+        for held in self.in_work:
+            if held.stage is Stage.QUEUED:
+                self._release(held)
 
     def _room(self) -> int:
         return self._workers.room - len(self._holds)
 
     def _accept(self, claim: Claim, is_stopping: bool) -> None:
+        older = {held.id: held for held in self._holds.values()} if claim.rows else {}
         for claimed in claim.rows:
+            if claimed.fence.id in older:
+                self._supersede(older[claimed.fence.id])
             held = Held(claimed, self._form.lease)
             self._holds[id(held)] = held
             self._report.claimed(held)
@@ -160,8 +165,10 @@ class Subscription:
             self._renewer.notify()
 
     async def _deliver(self, held: Held) -> None:
-        if held.stage is not Stage.QUEUED or held.lost.is_set():
-            self._forget(held, unless_ended=True)
+        if held.stage is not Stage.QUEUED:
+            return  # released or lost meanwhile
+        if held.has_ended(self._clock.monotonic()):
+            self._lose(held, "it ran out before its handler could begin")
             return
         held.stage = Stage.RUNNING
         handled = await handle(held, self.plan, **self._known(held))
@@ -188,7 +195,7 @@ class Subscription:
             self._forget(held)
             return
         if handled.ending is None:
-            self._release(held)
+            self._release(held, counted=held.has_returned)
             return
         settlement = decide(
             handled.ending,
@@ -228,6 +235,12 @@ class Subscription:
         else:
             self._settler.add(held, Release(give_back=held.claimed.counted and not counted))
 
+    def _supersede(self, older: Held) -> None:
+        """A claim took its row, so its token stands there no more: an operator may have cleared it."""
+        if older.stage in (Stage.QUEUED, Stage.RUNNING) and not older.lost.is_set():
+            self._lose(older, "the row was claimed again")
+        older.is_renewed = False
+
     def _lose(self, held: Held, reason: str) -> None:
         held.lost_error = self._report.lost(held, reason)
         held.lost.set()
@@ -235,9 +248,7 @@ class Subscription:
         if held.stage is Stage.QUEUED:
             self._forget(held)
 
-    def _forget(self, held: Held, *, unless_ended: bool = False) -> None:
-        if unless_ended and held.stage is Stage.ENDED:
-            return
+    def _forget(self, held: Held) -> None:
         held.stage = Stage.GONE
         if self._holds.pop(id(held), None) is not None:
             self._idle.set()

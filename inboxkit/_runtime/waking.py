@@ -43,9 +43,13 @@ class Waker:
         if due is None or due <= self._clock.now():
             self._event.set()
             return
-        if len(self._due) >= _MOST_DUE_TIMES or due in self._due[:1]:
+        if due in self._due[:1]:
             return
         is_first = not self._due or due < self._due[0]
+        if len(self._due) >= _MOST_DUE_TIMES:
+            if not is_first:
+                return
+            self._due.pop()  # a leaf: not the first
         heapq.heappush(self._due, due)
         if is_first:
             # Whoever sleeps computed its alarm from a later instant: let it look again.

@@ -1,0 +1,27 @@
+"""Tests of the runtime: each rule on SQLite and Postgres, asyncio and trio, in virtual time."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+# Tests are imported by path, so their helpers are found by plain names, as the examples' are.
+sys.path.insert(0, str(Path(__file__).parent))
+
+from inboxkit_testing import Timeline, recorded
+
+
+@pytest.fixture
+def timeline() -> Iterator[Timeline]:
+    """Every event of the test."""
+    with recorded() as timeline:
+        yield timeline
+
+
+@pytest.fixture(autouse=True)
+def _see_records(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="inboxkit")
