@@ -1,0 +1,11 @@
+"""Rows are claimed by priority, due time and id, whatever comes when."""
+
+from __future__ import annotations
+
+from worlds.cells import Cell
+from worlds.order import claims_are_in_order
+from worlds.strategies import calm_schedules
+
+
+def test_claims_pass_over_nothing_that_stands_first(cell: Cell) -> None:
+    cell.check(calm_schedules(), claims_are_in_order)
