@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -15,8 +16,11 @@ from inboxkit import (
     InboxSpec,
     SchemaError,
 )
+from inboxkit._core.spec import Role
 from inboxkit._sql.ddl import create_table
 from inboxkit._sql.dialect import get_dialect
+
+WithDatabase = Callable[[Callable[[Database], Awaitable[Any]]], Any]
 
 COLUMNS: dict[str, Any] = {
     "id": Column("id", type=int),
@@ -30,12 +34,7 @@ COLUMNS: dict[str, Any] = {
     "headers": Column("heads"),
     "payload": Column("body", type=bytes),
 }
-DIALECTS = ["sqlite", "postgres"]
-BACKENDS = ["asyncio", "trio"]
 CURE = re.compile(r"(?:ALTER TABLE|CREATE UNIQUE INDEX) .*$")
-
-on_every_database = pytest.mark.parametrize("dialect", DIALECTS)
-on_every_backend = pytest.mark.parametrize("backend", BACKENDS)
 
 
 def full(table: str, **changed: Any) -> InboxSpec:
@@ -64,26 +63,22 @@ async def apply_cures(db: Database, spec: InboxSpec, refusal_of: Any) -> list[Sc
     return refusals
 
 
-@on_every_backend
-@on_every_database
 def test_table_that_fits_is_served(
-    dialect: str, backend: str, table: str, on_database: Any, refusal_of: Any
+    table: str, with_database: WithDatabase, refusal_of: Any
 ) -> None:
     async def test(db: Database) -> None:
         await make(db, full(table))
         assert await refusal_of(db, full(table)) is None
 
-    on_database(dialect, backend, test)
+    with_database(test)
 
 
 NAMES = [*COLUMNS, "own"]
 
 
-@on_every_backend
-@on_every_database
 @pytest.mark.parametrize("missing", NAMES)
 def test_missing_column_stops_the_start_and_its_cure_is_one(
-    missing: str, dialect: str, backend: str, table: str, on_database: Any, refusal_of: Any
+    missing: str, table: str, with_database: WithDatabase, refusal_of: Any
 ) -> None:
     async def test(db: Database) -> None:
         spec = full(table)
@@ -103,7 +98,7 @@ def test_missing_column_stops_the_start_and_its_cure_is_one(
         assert missing == "own" or f"(role {missing})" in str(first)
         assert len(others) == (missing == "id")  # which also needs its unique index
 
-    on_database(dialect, backend, test)
+    with_database(test)
 
 
 INDEXES = {
@@ -114,16 +109,12 @@ INDEXES = {
 
 
 def test_every_role_has_been_missed() -> None:
-    from inboxkit._core.spec import Role
-
     assert {*NAMES, "column"} - {"own"} == {role.value for role in Role}
-    assert len(NAMES) * len(DIALECTS) * len(BACKENDS) == 44
+    assert len(NAMES) == 11
 
 
-@on_every_backend
-@on_every_database
 def test_missing_table_stops_the_start_and_its_cure_is_one(
-    dialect: str, backend: str, table: str, on_database: Any, refusal_of: Any
+    table: str, with_database: WithDatabase, refusal_of: Any
 ) -> None:
     spec = full(table + "s")
 
@@ -136,16 +127,14 @@ def test_missing_table_stops_the_start_and_its_cure_is_one(
         assert await refusal_of(db, spec) is None
         return error
 
-    error = on_database(dialect, backend, test)
+    error = with_database(test)
     assert (error.table, error.column) == (table + "s", None)
     assert f"table {table + 's'!r} does not exist (did you mean {table!r}" in str(error)
 
 
-@on_every_backend
-@on_every_database
 @pytest.mark.parametrize("keys", ["", ", UNIQUE (tries, id)", ", PRIMARY KEY (id, tries)"])
 def test_id_without_unique_index_stops_the_start_and_its_cure_is_one(
-    keys: str, dialect: str, backend: str, table: str, on_database: Any, refusal_of: Any
+    keys: str, table: str, with_database: WithDatabase, refusal_of: Any
 ) -> None:
     spec = InboxSpec(table, id=Column("id"), attempt=Column("tries"), locked_until=Column("lease"))
 
@@ -156,17 +145,15 @@ def test_id_without_unique_index_stops_the_start_and_its_cure_is_one(
         assert (error.table, error.column) == (table, "id")
         assert "(role id) has no unique index of its own" in str(error)
 
-    on_database(dialect, backend, test)
+    with_database(test)
 
 
 TIME = {"sqlite": "TEXT", "postgres": "timestamptz"}
 
 
-@on_every_backend
-@on_every_database
 @pytest.mark.parametrize("role", ["locked_until", "processed_at"])
 def test_column_that_cannot_be_null_stops_the_start(
-    role: str, dialect: str, backend: str, table: str, on_database: Any, refusal_of: Any
+    role: str, table: str, with_database: WithDatabase, refusal_of: Any
 ) -> None:
     spec = InboxSpec(
         table, **{"id": Column("id"), "locked_until": Column("lease"), role: Column("it")}
@@ -186,31 +173,25 @@ def test_column_that_cannot_be_null_stops_the_start(
         else:
             assert "make the table anew with a nullable `it`" in str(error)
 
-    on_database(dialect, backend, test)
+    with_database(test)
 
 
-@on_every_backend
-@on_every_database
-def test_view_stops_the_start(
-    dialect: str, backend: str, table: str, on_database: Any, refusal_of: Any
-) -> None:
+def test_view_stops_the_start(table: str, with_database: WithDatabase, refusal_of: Any) -> None:
     async def test(db: Database) -> SchemaError:
         quoted = await make(db, full(table))
         await db.execute(f'CREATE VIEW "{table} seen" AS SELECT * FROM {quoted}')
         error: SchemaError = await refusal_of(db, full(table + " seen"))
         return error
 
-    error = on_database(dialect, backend, test)
+    error = with_database(test)
     assert isinstance(error, SchemaError)
     assert error.table == f"{table} seen"
     assert "is a view; a queue needs a table" in str(error)
     assert "describe the table beneath it" in str(error)
 
 
-@on_every_backend
-@on_every_database
 def test_generated_column_that_nothing_fills_stops_the_start(
-    dialect: str, backend: str, table: str, on_database: Any, refusal_of: Any
+    table: str, with_database: WithDatabase, refusal_of: Any
 ) -> None:
     spec = InboxSpec(
         table,
@@ -227,13 +208,13 @@ def test_generated_column_that_nothing_fills_stops_the_start(
         error: SchemaError = await refusal_of(db, spec)
         return error
 
-    error = on_database(dialect, backend, test)
+    error = with_database(test)
     assert isinstance(error, SchemaError)
     assert (error.table, error.column) == (table, "tries")
     assert "DEFAULT 1" in str(error)
 
 
-@on_every_backend
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
 @pytest.mark.parametrize("digits", [0, 3])
 def test_coarse_lease_without_attempts_stops_the_start(
     digits: int, backend: str, table: str, on_database: Any, refusal_of: Any
@@ -254,11 +235,9 @@ def test_coarse_lease_without_attempts_stops_the_start(
     on_database("postgres", backend, test)
 
 
-@on_every_backend
-@on_every_database
 @pytest.mark.parametrize("by", ["a name", "a queue"])
 def test_dead_letter_table_is_checked_at_the_start(
-    by: str, dialect: str, backend: str, table: str, on_database: Any, refusal_of: Any
+    by: str, table: str, with_database: WithDatabase, refusal_of: Any
 ) -> None:
     dead = f"{table} dead"
     roles = {key: column for key, column in COLUMNS.items() if key != "group"}
@@ -281,14 +260,12 @@ def test_dead_letter_table_is_checked_at_the_start(
         await db.execute(cure[0])
         assert await refusal_of(db, spec, max_attempts=3, dead_letter=target) is None
 
-    on_database(dialect, backend, test)
+    with_database(test)
 
 
-@on_every_backend
-@on_every_database
 @pytest.mark.parametrize("form", ["row lock", "advisory lock"])
 def test_claim_form_that_is_not_served_stops_the_start(
-    form: str, dialect: str, backend: str, table: str, on_database: Any, refusal_of: Any
+    form: str, table: str, with_database: WithDatabase, refusal_of: Any
 ) -> None:
     key = "jobs-{id}" if form == "advisory lock" else None
     spec = InboxSpec(table, id=Column("id", type=int), advisory_lock=key)
@@ -297,19 +274,17 @@ def test_claim_form_that_is_not_served_stops_the_start(
         await make(db, spec)
         return await refusal_of(db, spec)
 
-    error = on_database(dialect, backend, test)
+    error = with_database(test)
     assert isinstance(error, DialectError)
     assert f"table {table!r} asks for the {form} form" in str(error)
     assert "describe a locked_until column" in str(error)
 
 
-@on_every_backend
-@on_every_database
 def test_refusal_names_the_subscription(
-    dialect: str, backend: str, table: str, on_database: Any, refusal_of: Any
+    table: str, with_database: WithDatabase, refusal_of: Any
 ) -> None:
     async def test(db: Database) -> Any:
         return await refusal_of(db, full(table))
 
-    error = on_database(dialect, backend, test)
+    error = with_database(test)
     assert error.__notes__ == ["while starting subscription 'queue' of service 'startup'"]
