@@ -159,7 +159,9 @@ def test_however_often_renewed_a_lease_grows_by_a_step_at_most(
     for number in range(1, 200):
         now = start + number * lease / 2
         elapsed = (lease / 2).total_seconds()
-        token = renewed_expiry(now, lease, old=token, elapsed=elapsed, steps=walk, precision=precision)
+        token = renewed_expiry(
+            now, lease, old=token, elapsed=elapsed, steps=walk, precision=precision
+        )
         plain = fit(now + lease, precision)
         unit = timedelta(microseconds=10 ** (6 - precision))
         assert abs(token - plain) <= max(timedelta(milliseconds=1), unit)

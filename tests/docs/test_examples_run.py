@@ -59,7 +59,13 @@ def run(example: str, *arguments: str, folder: Path) -> subprocess.CompletedProc
     command = [sys.executable, "-W", "error", str(EXAMPLES / f"{example}.py"), *arguments]
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
 
 
@@ -70,7 +76,15 @@ def test_twenty_messages_are_published_and_settled(
 ) -> None:
     url, read = place
     done = run(
-        example, "--url", url, "--backend", backend, "--publish", "20", "--until-empty", folder=tmp_path
+        example,
+        "--url",
+        url,
+        "--backend",
+        backend,
+        "--publish",
+        "20",
+        "--until-empty",
+        folder=tmp_path,
     )
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr

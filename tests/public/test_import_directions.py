@@ -84,8 +84,10 @@ def test_the_library_imports_the_testing_package_only_when_the_demo_runs() -> No
         for line, name, lazy in imported(path, module)
         if (name.startswith("inboxkit_testing") and not module.startswith("inboxkit._cli.demo"))
         # and the demo's modules come in only when the command runs
-        or (name.startswith("inboxkit._cli.demo")
-        and not (lazy or module.startswith("inboxkit._cli.demo")))
+        or (
+            name.startswith("inboxkit._cli.demo")
+            and not (lazy or module.startswith("inboxkit._cli.demo"))
+        )
     ]
     assert wrong == []
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,6 @@ import pytest
 
 from inboxkit import Broker, Database, Inbox, InboxQueue, InboxSpec, Service, StartupError
 from inboxkit import subscriber as subscribe
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 OnDatabase = Callable[[str, str, Callable[[Database], Awaitable[Any]]], Any]
 RefusalOf = Callable[..., Awaitable[StartupError | None]]

@@ -176,5 +176,5 @@ def test_no_case_is_lost() -> None:
         ("sqlite", "data"): 60,
     }
     assert len({str(case) for case in CASES}) == len(CASES) == 2 * len(COLUMN_TYPES)
-    for dialect in DECLARED:
-        assert known(dialect) - {"NONE"} <= DECLARED[dialect].keys()
+    for dialect, named in DECLARED.items():
+        assert known(dialect) - {"NONE"} <= named.keys()
