@@ -29,6 +29,9 @@ _log = logging.getLogger("inboxkit.testing")
 _GRACE_AFTER_FAILURE = 1.0
 """Real seconds that shielded I/O gets to end after the run has failed, before time moves in spite of it."""
 
+_SAME_INSTANT = 0.5e-6
+"""Seconds that `now()` rounds away: a timer that was reached by a sum of floats may lie so far behind
+the instant that it is meant for."""
 
 _LOCK_PATIENCE = 0.003
 """Real seconds without an answer after which the database is asked who waits for a lock."""
@@ -170,7 +173,7 @@ class Timekeeper:
             return 0.0
         arrival = self._arrivals[0][0] if self._arrivals else math.inf
         # At one instant timers go first, so that an `advance` returns after what it made due.
-        if deadline > arrival:
+        if deadline > arrival + _SAME_INSTANT:
             self._move_to(arrival)
             heapq.heappop(self._arrivals)[2].set()
             return 0.0

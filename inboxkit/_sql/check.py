@@ -9,6 +9,7 @@ from inboxkit._core.spec import Column, InboxSpec, Role
 from inboxkit.errors import SchemaError
 
 from .column_types import accepted, known, must_be_nullable, python_type, spelt
+from .ddl import create_table
 from .dialect import Dialect
 from .info import ColumnInfo, TableInfo
 
@@ -29,7 +30,7 @@ def check(dialect: Dialect, spec: InboxSpec, info: TableInfo) -> None:
             that are accepted and the cure.
         DialectError: The database cannot have a column of that name.
     """
-    _check_kind(spec, info)
+    _check_kind(dialect, spec, info)
     for role, column in spec.roles():
         dialect.quote(column.name)
         found = info.column(column.name)
@@ -74,11 +75,12 @@ def check_dead_letter(
             )
 
 
-def _check_kind(spec: InboxSpec, info: TableInfo) -> None:
+def _check_kind(dialect: Dialect, spec: InboxSpec, info: TableInfo) -> None:
     if info.kind == "missing":
+        statements = ";\n".join(create_table(dialect, spec))
         raise SchemaError(
             f"table {spec.name!r} does not exist{_close(spec.table, info.nearby)}; inboxkit makes no "
-            "tables: `inboxkit ddl` prints one",
+            f"tables, so make it at start-up or in a migration, such as by:\n{statements}",
             table=spec.name,
         )
     if info.kind != "table":

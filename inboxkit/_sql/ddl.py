@@ -1,4 +1,4 @@
-"""Recommended tables: what `inboxkit ddl` prints. inboxkit itself never runs it."""
+"""Recommended tables, for the error about a missing one. inboxkit itself never runs it."""
 
 from __future__ import annotations
 

@@ -167,6 +167,31 @@ def test_advance_settles_each_instant_before_the_next(backend: BackendName) -> N
     assert log[:4] == [("a", 2.0), ("b", 3.0), ("a", 4.0), ("advanced", 5.0)]
 
 
+def test_what_is_due_at_the_end_of_an_advance_has_happened_however_it_was_waited_for(
+    backend: BackendName,
+) -> None:
+    """An instant that was reached by a sum of floats may lie a hair behind the one that it is meant for."""
+    clock = VirtualClock(frozen=True)
+    pieces = random.Random(7)
+    done: list[datetime] = []
+
+    async def visit(instants: list[datetime]) -> None:
+        for instant in instants:
+            while (left := (instant - clock.now()).total_seconds()) > 0:
+                await anyio.sleep(min(left, pieces.uniform(0.9, 1.0)))
+            done.append(clock.now())
+
+    async def main() -> None:
+        instants = [START + timedelta(seconds=10.1 * n) for n in range(1, 200)]
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(visit, instants)
+            for count in range(1, 200):
+                await clock.advance(timedelta(seconds=10.1))
+                assert done == instants[:count]
+
+    run(main, backend=backend, clock=clock)
+
+
 def test_advance_without_anything_due_moves_the_time(backend: BackendName) -> None:
     clock = VirtualClock(frozen=True)
 
