@@ -1,7 +1,4 @@
-"""Lease arithmetic: expiries, tokens and when a hold ends. All pure.
-
-Rules 0.2, 0.8 and 0.18 of SEMANTICS.
-"""
+"""Lease arithmetic: expiries, tokens and when a hold ends. All pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """How a delivery ends: one table from what happened to the one write that ends it.
 
-The rules are SEMANTICS' sections 0.4 to 0.6, 2.2 and 2.13. Nothing here waits, draws a clock or
-knows SQL; the runtime says what happened, this says what to write, the claim form writes it.
+Nothing here waits, draws a clock or knows SQL: the runtime says what happened, this says what to
+write, the claim form writes it.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ class Settler:
             if held.in_round or held.repeat_at > now or held.id in ready:
                 later.append(held)
             elif isinstance(held.ending, Release) and held.has_unknown_renewal:
-                # It could give a row to somebody else's renewed lease; see SEMANTICS 0.2 (b).
+                # It could give a row to somebody else's renewed lease.
                 self._end(held)
                 self._report.trouble(
                     f"row {held.id!r} was not released, since a renewal's answer was lost; it comes "

@@ -2,7 +2,7 @@
 
 A script is a generator that yields statements and is sent their answers. A driver runs it: in one
 hop of a thread where the database is a library, statement by statement where it is a server. So the
-SQL of a whole transaction stays pure, and its clock is read where SEMANTICS asks for it: after the
+SQL of a whole transaction stays pure, and its clock is read where it has to be: after the
 connection and the write lock are had.
 """
 
