@@ -174,7 +174,7 @@ async def test_an_exception_that_replaces_a_settle_wins(
 @pytest.mark.parametrize(
     "answer",
     ["ack", 0, False, True, object(), Settle(ack()), Settle("ack"), [ack()]],
-    ids=repr,  # type: ignore[arg-type]
+    ids=["text", "0", "False", "True", "object", "Settle", "Settle of text", "list"],
 )
 async def test_anything_else_is_the_handlers_error(
     inbox_database: Database,
