@@ -242,8 +242,13 @@ async def test_a_log_handler_that_raises_keeps_no_settlement_from_being_written(
 
 
 async def test_the_text_of_a_failure_is_cut_and_made_printable(
-    inbox_database: Database, virtual_clock: VirtualClock, timeline: Timeline
+    inbox_database: Database,
+    virtual_clock: VirtualClock,
+    timeline: Timeline,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # The traceback, which is the handler's own, cannot be sent to another process of the test run.
+    monkeypatch.setattr(logging.getLogger("inboxkit"), "propagate", False)
     await create(inbox_database, Job)
     await put(inbox_database, JOBS, 1)
     handler = Handler(ValueError("x\0y\ud800" * 100_000), None)
