@@ -316,7 +316,7 @@ async def killed(app: Service) -> AsyncIterator[None]:
                     await anyio.sleep_forever()
             except anyio.get_cancelled_exc_class():
                 raise
-            except BaseException:  # noqa: BLE001 - what a dead process raises is seen by nobody
+            except BaseException:
                 if not database.is_crashed:
                     raise
 
