@@ -151,12 +151,8 @@ async def test_what_a_cancelled_handler_raises_is_no_failure(
 
 
 async def test_a_handler_that_answers_its_cancellation_is_settled(
-    inbox_database: Database, virtual_clock: VirtualClock, inbox_backend: str
+    inbox_database: Database, virtual_clock: VirtualClock
 ) -> None:
-    if inbox_backend == "trio":
-        pytest.skip(
-            "a swallowed cancellation is not an answer on trio either, but a bug it forgives"
-        )
     await create(inbox_database, Job)
     await put(inbox_database, JOBS, 1)
     async with serve(inbox_database, JOBS, Handler(answers_when_cancelled)).running() as handle:
