@@ -167,7 +167,12 @@ def _destination(
     spec = queue.spec
     if isinstance(dead_letter, InboxQueue):
         target = dead_letter.spec
-        if target.name == spec.name and spec.group is not None:
+        if spec.group is not None and target.name != spec.name:
+            raise DeclarationError(
+                f"{where}: table {spec.name!r} has groups, so its dead letters go to another group of "
+                f"it; queue {dead_letter.name!r} is of table {target.name!r}"
+            )
+        if spec.group is not None:
             dead_letter = dead_letter.name
         else:
             return _other_table(where, spec, Destination(table=target.table, schema=target.schema))

@@ -246,9 +246,10 @@ class Service:
         try:
             with bare_errors():
                 async with anyio.create_task_group() as tasks:
-                    await tasks.start(self._run_beside, stop, handle.ready)
+                    await tasks.start(self._run_beside, stop, handle.ready, tasks.cancel_scope)
                     try:
-                        yield handle
+                        if stop.error is None:
+                            yield handle
                     except BaseException as error:
                         body_error = error
                         raise
@@ -257,13 +258,26 @@ class Service:
             if isinstance(body_error, Exception):
                 raise body_error  # noqa: B904 - as the body raised it, not as the group wrapped it
             raise
-
-    async def _run_beside(
-        self, stop: Stop, ready: anyio.Event, *, task_status: TaskStatus[None]
-    ) -> None:
-        await self._run(stop, ready, None, task_status=task_status)
         if stop.error is not None:
             raise stop.error
+
+    async def _run_beside(
+        self,
+        stop: Stop,
+        ready: anyio.Event,
+        body: anyio.CancelScope,
+        *,
+        task_status: TaskStatus[None],
+    ) -> None:
+        try:
+            await self._run(stop, ready, None, task_status=task_status)
+        except (KeyboardInterrupt, SystemExit) as error:
+            # Raised in a task they would tear asyncio's loop down, not end the block.
+            stop.fail(error)
+            if not ready.is_set():
+                task_status.started()
+        if stop.error is not None:
+            body.cancel()
 
     async def _run(
         self,

@@ -62,17 +62,19 @@ class Round:
         return self._answer(error)
 
     async def _send(self, runner: Runner) -> None:
-        await runner.run(Script("renew", self._renew, self._table.dialect.lone_write))
-        assert self._renewed is not None
+        # Not before the script has returned: its COMMIT may fail, or its answer be lost.
+        self._renewed = await runner.run(
+            Script("renew", self._renew, self._table.dialect.lone_write)
+        )
         missed = [row for row in self._rows if self._decode(row.id) not in self._renewed]
         if not missed or not self._statements.locks_rows:
             self._skipped = set()
         else:
-            await runner.run(
+            self._skipped = await runner.run(
                 Script("renew check", lambda reading: self._check(missed, reading), "none")
             )
 
-    def _renew(self, reading: Reading) -> Steps[None]:
+    def _renew(self, reading: Reading) -> Steps[set[Any]]:
         lease = self._table.get(Role.LOCKED_UNTIL)
         for fence, made in self._holds:
             expiry = renewed_expiry(
@@ -88,12 +90,12 @@ class Round:
         self._reading = reading
         now = self._table.instant(reading.now)
         answer = yield self._statements.renew(self._rows, now=now)
-        self._renewed = {self._decode(row[0]) for row in answer.rows}
+        return {self._decode(row[0]) for row in answer.rows}
 
-    def _check(self, missed: Sequence[Held], reading: Reading) -> Steps[None]:
+    def _check(self, missed: Sequence[Held], reading: Reading) -> Steps[set[Any]]:
         now = self._table.instant(reading.now)
         answer = yield self._statements.still_held(missed, now=now)
-        self._skipped = {self._decode(row[0]) for row in answer.rows}
+        return {self._decode(row[0]) for row in answer.rows}
 
     def _decode(self, id: Any) -> Any:
         return self._table.id.decode(id)

@@ -89,17 +89,22 @@ async def _call_handler(held: Held, plan: Plan, delivery: Delivery[Any, Any]) ->
     with anyio.CancelScope() as scope, held.cancelled_by(scope), limit:
         try:
             returned = await plan.handler(delivery)
+            held.has_returned = True
         except Settle as signal:
             held.has_returned = True
-            return _checked(signal.outcome)
-        except Exception:
+            returned = signal.outcome
+        except Exception as error:
+            if held.lost_error is not None:
+                raise held.lost_error from error
             held.has_returned = not held.stop_asked
             raise
-        held.has_returned = True
-        return _checked(returned)
+        if held.lost_error is None:
+            return _checked(returned)
     if held.lost_error is not None:
+        held.cancel()  # now the middleware, once it has seen this
         raise held.lost_error
     if held.stop_asked:
+        held.cancel()
         raise ClosedError("the service stops; the handler was cancelled and its row is released")
     held.has_returned = True
     raise TimeoutError(f"the handler did not end within {plan.timeout}")

@@ -137,7 +137,7 @@ class Held:
 
     @contextmanager
     def cancelled_by(self, scope: anyio.CancelScope) -> Iterator[None]:
-        """While this is open, `cancel` cancels `scope`."""
+        """While this is open, and nothing inside it, `cancel` cancels `scope`."""
         self._scopes.append(scope)
         if self.lost.is_set() or self.stop_asked:
             scope.cancel()
@@ -147,9 +147,12 @@ class Held:
             self._scopes.remove(scope)
 
     def cancel(self) -> None:
-        """End the handler, where it runs."""
-        for scope in self._scopes:
-            scope.cancel()
+        """End the handler where it runs, or else the middleware around it.
+
+        Not both at once: middleware is to see why its handler was cancelled.
+        """
+        if self._scopes:
+            self._scopes[-1].cancel()
 
     def confirm(self, token: datetime, reading: Reading) -> None:
         """A renewal is known to stand in the row: all older tokens are overwritten."""

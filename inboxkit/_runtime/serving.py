@@ -44,6 +44,9 @@ async def serve(
         cancellation passes. That of asyncio's own `Task.cancel` too.
     """
 
+    if watchdog is not None:
+        watchdog.describe = lambda: _stuck_rows(subscriptions)
+
     async def to_the_end() -> None:
         # The shield keeps the settling and renewing alive while the handlers end.
         with anyio.CancelScope(shield=True):
@@ -78,10 +81,8 @@ async def _stop(
     drain_seconds: float,
     watchdog: Watchdog | None,
 ) -> None:
-    if watchdog is not None:
-        watchdog.describe = lambda: _stuck_rows(subscriptions)
-        if not watchdog.is_awake():
-            watchdog.wake(longest_stop(drain_seconds))
+    if watchdog is not None and not watchdog.is_awake():
+        watchdog.wake(longest_stop(drain_seconds))
     # Each phase is begun, however short it is: what it asks for must have been asked.
     for subscription in subscriptions:
         subscription.drain()

@@ -115,10 +115,11 @@ class Subscription:
                 held.cancel()
 
     def release(self) -> None:
-        """Write at once what waits to be repeated."""
+        """Write at once what waits to be repeated, and cancel what still runs once more."""
         self._release_queued()
         for held in self.in_work:
             held.repeat_at = 0.0
+            held.cancel()
         self._settler.notify()
 
     async def wait_idle(self) -> None:

@@ -8,6 +8,10 @@ from inboxkit.abc import Clock
 
 __all__ = ["wait_for"]
 
+_SHORTEST = 1e-6
+"""asyncio rings a timer that is nearer than its clock's resolution at once: whoever waits in a loop for
+an instant that floats put a hair into the future would never get there in virtual time."""
+
 
 async def wait_for(event: anyio.Event, clock: Clock, seconds: float | None) -> bool:
     """Wait for an event, at most so many seconds of this clock.
@@ -36,6 +40,6 @@ async def wait_for(event: anyio.Event, clock: Clock, seconds: float | None) -> b
             race.cancel_scope.cancel()
 
         race.start_soon(ring)
-        await clock.sleep(max(seconds, 0.0))
+        await clock.sleep(max(seconds, _SHORTEST) if seconds > 0 else 0.0)
         race.cancel_scope.cancel()
     return event.is_set()
