@@ -105,13 +105,13 @@ class Subscription:
     async def drain(self) -> None:
         """Claim no more, give back what no handler has yet, and wait until all in work is settled."""
         await self._claimer.stop()
-        for held in self.in_work:
-            if held.stage is Stage.QUEUED:
-                self._release(held)
+        self._release_queued()
         await self._wait_idle()
 
     async def cancel_handlers(self) -> None:
         """Cancel the handlers, and wait until all in work is settled or released."""
+        # Also where the drain was skipped: a worker whose handler is cancelled must not start another.
+        self._release_queued()
         for held in self.in_work:
             if held.stage is Stage.RUNNING and not held.stop_asked:
                 held.stop_asked = True
@@ -126,6 +126,11 @@ class Subscription:
         self._settler.notify()
         while any(held.stage is not Stage.RUNNING for held in self._holds.values()):
             await self._next_forgotten()
+
+    def _release_queued(self) -> None:
+        for held in self.in_work:
+            if held.stage is Stage.QUEUED:
+                self._release(held)
 
     async def _wait_idle(self) -> None:
         while self._holds:
@@ -162,6 +167,10 @@ class Subscription:
     async def _deliver(self, held: Held) -> None:
         if held.stage is not Stage.QUEUED or held.lost.is_set():
             self._forget(held, unless_ended=True)
+            return
+        if held.has_ended(self._clock.monotonic()):
+            # The claim's answer was that late: by now the row may be in work elsewhere.
+            self._lose(held, "it ran out before a handler could start")
             return
         held.stage = Stage.RUNNING
         handled = await handle(held, self.plan, **self._known(held))
