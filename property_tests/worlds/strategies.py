@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import cache
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -22,16 +23,19 @@ from .schedule import (
     Stop,
 )
 
-__all__ = ["acts", "calm_schedules", "jobs", "rough_schedules"]
+__all__ = ["calm_schedules", "rough_schedules"]
 
 _ANSWERS: list[Answer] = ["ack", "none", "drop", "retry", "retry after", "raise", "settle ack"]
 choices = st.lists(st.integers(0, 7), max_size=12).map(tuple)
 delays = st.dictionaries(st.integers(3, 40), st.sampled_from([1.0, 4.0, 9.5, 15.0]), max_size=2)
 scripts = st.sampled_from(["claim", "settle", "renew"])
+names = st.sampled_from("ab")
 
 
-def acts(*, longest: float = 4.0) -> st.SearchStrategy[Act]:
-    """One run of a handler."""
+# Cached: a strategy that is built anew in each example costs a fifth of its time.
+@cache
+def acts(longest: float) -> st.SearchStrategy[Act]:
+    """One run of a handler, of at most so many seconds."""
     return st.builds(
         Act,
         answer=st.sampled_from(_ANSWERS),
@@ -40,11 +44,12 @@ def acts(*, longest: float = 4.0) -> st.SearchStrategy[Act]:
     )
 
 
-def jobs(*, longest: float = 4.0) -> st.SearchStrategy[Job]:
-    """One row."""
+@cache
+def jobs(longest: float) -> st.SearchStrategy[Job]:
+    """One row, whose handlers take at most so many seconds."""
     return st.builds(
         Job,
-        acts=st.lists(acts(longest=longest), max_size=3).map(tuple),
+        acts=st.lists(acts(longest), max_size=3).map(tuple),
         group=st.sampled_from("aab"),
         priority=st.sampled_from([0, 1, 2, None]),
         due_in=st.sampled_from([None, None, 0.0, 1.0, 3.0, -2.0]),
@@ -52,73 +57,77 @@ def jobs(*, longest: float = 4.0) -> st.SearchStrategy[Job]:
     )
 
 
-def _publishes(by: Sequence[str | None], longest: float) -> st.SearchStrategy[Step]:
-    return st.builds(Publish, jobs(longest=longest), by=st.sampled_from(by))
+@cache
+def publishes(by: tuple[str | None, ...], longest: float) -> st.SearchStrategy[Publish]:
+    """One row that is inserted by one of these."""
+    return st.builds(Publish, jobs(longest), by=st.sampled_from(by))
 
 
-_advances = st.builds(Advance, st.sampled_from([0.5, 1.0, 2.0, 3.0, 8.0, 20.0]))
+advances = st.builds(Advance, st.sampled_from([0.5, 1.0, 2.0, 3.0, 8.0, 20.0]))
+
+faults = st.builds(
+    Fault,
+    names,
+    st.sampled_from(["lose reply", "refuse", "delay"]),
+    scripts,
+    times=st.integers(1, 3),
+    seconds=st.sampled_from([1.0, 5.0, 12.0]),
+)
+
+ends: st.SearchStrategy[Step] = st.one_of(
+    st.builds(Crash, names),
+    st.builds(CrashAt, names, scripts, st.sampled_from(["before", "after"])),
+    st.builds(Stop, names, st.booleans()),
+    st.builds(Restart, names),
+)
 
 
-@st.composite
+@cache
+def _shape(shapes: tuple[Shape, ...]) -> st.SearchStrategy[dict[str, Any]]:
+    """What the service is."""
+    caps = st.sampled_from([None, 1, 2, 3])
+    return st.sampled_from(shapes).flatmap(
+        lambda shape: st.fixed_dictionaries(
+            {
+                "shape": st.just(shape),
+                "workers": st.integers(1, 3),
+                "cap": st.none() if shape == "keyed" else caps,
+                "lease": st.sampled_from([4, 10]),
+                "choices": choices,
+            }
+        )
+    )
+
+
 def calm_schedules(
-    draw: st.DrawFn,
     *,
-    shapes: Sequence[Shape] = ("plain", "kept"),
+    shapes: tuple[Shape, ...] = ("plain", "kept"),
     instances: tuple[str, ...] = ("a",),
-    by: Sequence[str | None] = ("a", None),
+    by: tuple[str | None, ...] = ("a", None),
     poll: float = 5.0,
     longest: float = 12.0,
-) -> Schedule:
+) -> st.SearchStrategy[Schedule]:
     """Rows come, time passes, and nothing goes wrong."""
-    steps = draw(st.lists(st.one_of(_publishes(by, longest), _advances), min_size=1, max_size=9))
-    shape = draw(st.sampled_from(shapes))
-    return Schedule(
-        tuple(steps),
-        shape=shape,
-        instances=instances,
-        workers=draw(st.integers(1, 3)),
-        cap=None if shape == "keyed" else draw(st.sampled_from([None, 1, 2, 3])),
-        lease=draw(st.sampled_from([4, 10])),
-        poll=poll,
-        choices=draw(choices),
+    steps = st.lists(st.one_of(publishes(by, longest), advances), min_size=1, max_size=9)
+    return st.builds(
+        lambda steps, shape: Schedule(tuple(steps), instances=instances, poll=poll, **shape),
+        steps,
+        _shape(shapes),
     )
 
 
-@st.composite
 def rough_schedules(
-    draw: st.DrawFn, *, shapes: Sequence[Shape] = ("plain", "kept", "fifo", "bare fifo")
-) -> Schedule:
+    *, shapes: tuple[Shape, ...] = ("plain", "kept", "fifo", "bare fifo")
+) -> st.SearchStrategy[Schedule]:
     """Two instances that are killed, stopped and restarted, and statements that go wrong."""
-    names = st.sampled_from("ab")
-    step = st.one_of(
-        _publishes(("a", "b", None), 30.0),
-        _advances,
-        _advances,
-        st.builds(
-            Fault,
-            names,
-            st.sampled_from(["lose reply", "refuse", "delay"]),
-            scripts,
-            times=st.integers(1, 3),
-            seconds=st.sampled_from([1.0, 5.0, 12.0]),
+    rows = publishes(("a", "b", None), 30.0)
+    steps = st.lists(st.one_of(rows, advances, advances, faults, ends), min_size=1, max_size=10)
+    return st.builds(
+        lambda rows, steps, shape, delays: Schedule(
+            (*rows, *steps), instances=("a", "b"), delays=delays, **shape
         ),
-        st.one_of(
-            st.builds(Crash, names),
-            st.builds(CrashAt, names, scripts, st.sampled_from(["before", "after"])),
-            st.builds(Stop, names, st.booleans()),
-            st.builds(Restart, names),
-        ),
-    )
-    first = draw(st.lists(_publishes(("a", "b", None), 30.0), min_size=1, max_size=3))
-    steps = first + draw(st.lists(step, min_size=1, max_size=10))
-    shape = draw(st.sampled_from(shapes))
-    return Schedule(
-        tuple(steps),
-        shape=shape,
-        instances=("a", "b"),
-        workers=draw(st.integers(1, 3)),
-        cap=None if shape == "keyed" else draw(st.sampled_from([None, 1, 2, 3])),
-        lease=draw(st.sampled_from([4, 10])),
-        choices=draw(choices),
-        delays=draw(delays),
+        st.lists(rows, min_size=1, max_size=3),
+        steps,
+        _shape(shapes),
+        delays,
     )
