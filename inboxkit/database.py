@@ -60,8 +60,10 @@ class Database:
         random: Random | None = None,
         statement_timeout: timedelta = _STATEMENT_TIMEOUT,
     ) -> None:
-        if statement_timeout <= timedelta(0):
-            raise DeclarationError(f"statement_timeout must be positive, not {statement_timeout!r}")
+        if not isinstance(statement_timeout, timedelta) or statement_timeout <= timedelta(0):
+            raise DeclarationError(
+                f"statement_timeout must be a positive timedelta, not {statement_timeout!r}"
+            )
         self._url: DatabaseUrl | None = parse_url(url)
         self._dialect: DialectName = self._url.dialect
         self._timeout = statement_timeout.total_seconds()
@@ -93,8 +95,12 @@ class Database:
         return self
 
     def _set_up(self, pool_size: int, clock: Clock | None, random: Random | None) -> None:
-        if pool_size < 1:
-            raise DeclarationError(f"pool_size must be at least 1, not {pool_size!r}")
+        if type(pool_size) is not int or pool_size < 1:
+            raise DeclarationError(f"pool_size must be an int of at least 1, not {pool_size!r}")
+        if clock is not None and not isinstance(clock, Clock):
+            raise DeclarationError(f"clock must be a Clock, not {clock!r}")
+        if random is not None and not isinstance(random, Random):
+            raise DeclarationError(f"random must be a random.Random, not {random!r}")
         self._pool_size = pool_size
         self._clock = clock if clock is not None else SystemClock()
         self._random = random if random is not None else Random()  # noqa: S311

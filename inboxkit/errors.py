@@ -149,12 +149,18 @@ class EncodeError(InboxkitError):
 
     Attributes:
         table: The table's name.
+        queue: The queue's name, or empty where the row is of no queue yet.
+        id: The row's id, or None where it is not known, as of a row that the database numbers.
         where: The place in the message, such as ``$.lines[3].price``, or the column's name.
     """
 
-    def __init__(self, message: str, *, table: str = "", where: str = "") -> None:
+    def __init__(
+        self, message: str, *, table: str = "", queue: str = "", id: Any = None, where: str = ""
+    ) -> None:
         super().__init__(message)
         self.table = table
+        self.queue = queue
+        self.id = id
         self.where = where
 
 

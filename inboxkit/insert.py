@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
 from ._core.rows import NewRow
 from ._core.spec import InboxSpec
 from ._db.foreign import dialect_of_foreign, run_on_foreign
+from ._db.placeholders import parse
 from ._sql.dialect import get_dialect
 from ._sql.insert import insert
 from ._sql.insert import insert_statements as _insert_statements
@@ -80,7 +82,8 @@ def insert_statements(
         on_conflict: As for `insert_rows`.
 
     Returns:
-        Statements in order, with ``$1`` placeholders; each answers the ids of its rows.
+        Statements in order, with the database's own placeholders, ``$1`` on PostgreSQL (psycopg:
+        RawCursor) and ``?1`` on SQLite; each answers the ids of its rows.
     """
     statements: list[Statement] = []
     for spec, run in _runs([new_row(row) for row in rows]):
@@ -88,7 +91,7 @@ def insert_statements(
             get_dialect(dialect), spec, None, run, on_conflict=on_conflict, now=None
         )
         statements += [one.statement for one in made]
-    return statements
+    return [replace(one, text=parse(one.text, dialect).text) for one in statements]
 
 
 def _runs(rows: list[NewRow]) -> Iterable[tuple[InboxSpec, list[NewRow]]]:

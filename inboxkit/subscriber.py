@@ -29,14 +29,16 @@ __all__ = ["Subscriber", "subscriber"]
 RowT = TypeVar("RowT", default=Any)
 MessageT = TypeVar("MessageT", default=Any)
 P = ParamSpec("P", default=...)
-ResultT = TypeVar("ResultT", bound=Outcome | None, default=Outcome | None)
+ResultT_co = TypeVar("ResultT_co", bound=Outcome | None, covariant=True, default=Outcome | None)
+"""Covariant, or `Service.include` would take no handler that is declared to return an Outcome."""
+ResultT = TypeVar("ResultT", bound=Outcome | None)
 
 
-class Subscriber(Generic[RowT, MessageT, P, ResultT]):
+class Subscriber(Generic[RowT, MessageT, P, ResultT_co]):
     """A handler and its queue; made by `subscriber`. Calling it calls the function."""
 
     queue: InboxQueue[RowT, MessageT]
-    function: Callable[P, Coroutine[Any, Any, ResultT]]
+    function: Callable[P, Coroutine[Any, Any, ResultT_co]]
     """The handler as it was written."""
     name: str
     """The handler's name, for logs and tests."""
@@ -48,7 +50,7 @@ class Subscriber(Generic[RowT, MessageT, P, ResultT]):
     def __init__(
         self,
         queue: InboxQueue[RowT, MessageT],
-        function: Callable[P, Coroutine[Any, Any, ResultT]],
+        function: Callable[P, Coroutine[Any, Any, ResultT_co]],
         *,
         message_type: Any,
         takes_delivery: bool,
@@ -65,7 +67,7 @@ class Subscriber(Generic[RowT, MessageT, P, ResultT]):
         """Whether the first argument is the row itself: the table has no payload."""
         return self.queue.row_mode
 
-    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> ResultT:
+    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> ResultT_co:
         """Call the handler, without queue or database."""
         return await self.function(*args, **kwargs)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import anyio
 
-from inboxkit import Delivery, InboxQueue, SystemClock
+from inboxkit import Column, Database, Delivery, Inbox, InboxQueue, InboxSpec, SystemClock
 from inboxkit.abc import Clock
 from inboxkit.errors import ClosedError
 
@@ -17,27 +17,62 @@ __all__ = ["delivery"]
 RowT = TypeVar("RowT")
 MessageT = TypeVar("MessageT")
 
+_ANY_QUEUE: InboxQueue[Any, Any] = InboxQueue(
+    InboxSpec("jobs", id=Column("id"), attempt=Column("attempt"), payload=Column("payload")), "jobs"
+)
+"""What a handler that asks for no more than its attempt is given."""
 
+
+@overload
 def delivery(
     queue: InboxQueue[RowT, MessageT],
-    message: MessageT,
+    message: MessageT = ...,
     *,
-    id: Any = 1,
+    id: Any = None,
+    attempt: int = 1,
+    row: RowT | None = None,
+    headers: Mapping[str, str] | None = None,
+    key: Any = None,
+    database: Database | None = None,
+    state: Any = None,
+    clock: Clock | None = None,
+    deadline: datetime | None = None,
+) -> Delivery[RowT, MessageT]: ...
+@overload
+def delivery(
+    queue: None = None,
+    message: Any = None,
+    *,
+    id: Any = None,
     attempt: int = 1,
     row: Any = None,
     headers: Mapping[str, str] | None = None,
     key: Any = None,
-    database: Any = None,
+    database: Database | None = None,
     state: Any = None,
     clock: Clock | None = None,
     deadline: datetime | None = None,
-) -> Delivery[RowT, MessageT]:
-    """What a handler gets beside its message, made by hand.
+) -> Delivery[Any, Any]: ...
+def delivery(
+    queue: InboxQueue[Any, Any] | None = None,
+    message: Any = None,
+    *,
+    id: Any = None,
+    attempt: int = 1,
+    row: Any = None,
+    headers: Mapping[str, str] | None = None,
+    key: Any = None,
+    database: Database | None = None,
+    state: Any = None,
+    clock: Clock | None = None,
+    deadline: datetime | None = None,
+) -> Delivery[Any, Any]:
+    """What a handler gets beside its message, made by hand: ``delivery(attempt=2, row=…)``.
 
     Args:
-        queue: The queue that would hand it out.
+        queue: The queue that would hand it out; None: one of the row's table, or of any.
         message: The decoded message.
-        id: The row's id.
+        id: The row's id; None: that of `row`, else 1.
         attempt: The delivery's number; reading it on a table without attempts raises as it would.
         row: What `delivery.row` is, such as ``Row.stored(…)``.
         headers: What travels beside the message.
@@ -47,9 +82,11 @@ def delivery(
         clock: None: the database's where one is given, else the host's.
         deadline: The end of the hold.
     """
+    if queue is None:
+        queue = InboxQueue(type(row), "jobs") if isinstance(row, Inbox) else _ANY_QUEUE
     known = database.clock if database is not None else SystemClock()
     return Delivery(
-        id=id,
+        id=_id_of(row, queue.spec) if id is None else id,
         message=message,
         attempt=attempt if queue.spec.attempt is not None else None,
         group=queue.group,
@@ -57,13 +94,20 @@ def delivery(
         headers=headers or {},
         row=row,
         queue=queue,
-        database=database,
+        database=database,  # type: ignore[arg-type]  # who uses it is given one
         state=state,
         clock=clock if clock is not None else known,
         lost=anyio.Event(),
         deadline=lambda: deadline,
         publish=_refuse,
     )
+
+
+def _id_of(row: Any, spec: InboxSpec) -> Any:
+    name = spec.field_of(spec.id)
+    if isinstance(row, Inbox):
+        return getattr(row, name, 1)
+    return row.get(name, 1) if isinstance(row, Mapping) else 1
 
 
 async def _refuse(*_args: Any, **_columns: Any) -> Any:

@@ -135,16 +135,21 @@ class TestApp:
         """The calls of one handler.
 
         Args:
-            which: The decorated function, or its queue's name.
+            which: The decorated function, its name, or its queue's name.
 
         Raises:
-            LookupError: The service does not include it.
+            LookupError: The service does not include it, or several of that name.
         """
         name = which if isinstance(which, str) else which.queue.name
-        if name not in self._logs:
-            known = ", ".join(repr(known) for known in self._logs)
-            raise LookupError(f"the service serves no queue {name!r}; it serves {known}")
-        return self._logs[name]
+        found = [log for queue, log in self._logs.items() if queue == name]
+        if not found:
+            found = [log for log in self._logs.values() if log.name == name]
+        if len(found) != 1:
+            known = ", ".join(f"{log.name!r} of {queue!r}" for queue, log in self._logs.items())
+            raise LookupError(
+                f"{len(found) or 'no'} subscribers are called {name!r}; the service has {known}"
+            )
+        return found[0]
 
     async def rows(self, table: type[Inbox] | InboxSpec) -> list[Any]:
         """All rows of a table, in the order of their ids."""
@@ -191,7 +196,5 @@ def _is_finished(spec: InboxSpec, row: Any) -> bool:
 
 
 def _value(spec: InboxSpec, row: Any, role: str) -> Any:
-    column = getattr(spec, role)
-    if isinstance(row, Mapping):
-        return row[column.name]
-    return getattr(row, spec.field_of(column))
+    name = spec.field_of(getattr(spec, role))
+    return row[name] if isinstance(row, Mapping) else getattr(row, name)

@@ -86,7 +86,10 @@ async def review(mail: Mail, delivery: Delivery) -> None:
 
 async def deliver(mail: Mail) -> Delivered | Busy | Unavailable | Rejected:
     """Stands for the mail provider: the address says how it answers."""
-    answers = {"rejected": Rejected, "unavailable": Unavailable}
+    answers: dict[str, type[Rejected | Unavailable]] = {
+        "rejected": Rejected,
+        "unavailable": Unavailable,
+    }
     return answers.get(mail.to.partition("@")[0], Delivered)()
 
 

@@ -19,17 +19,19 @@ __all__ = ["dialect_of_foreign", "run_on_foreign"]
 
 T = TypeVar("T")
 
-_KNOWN: dict[str, tuple[str, Literal["postgres", "sqlite"]]] = {
-    "asyncpg": ("asyncpg", "postgres"),
-    "aiosqlite": ("aiosqlite", "sqlite"),
-    "psycopg": ("psycopg", "postgres"),
-    "psycopg_pool": ("psycopg", "postgres"),
+_KNOWN: dict[tuple[str, str], tuple[str, Literal["postgres", "sqlite"]]] = {
+    ("asyncpg", "Connection"): ("asyncpg", "postgres"),
+    ("asyncpg", "PoolConnectionProxy"): ("asyncpg", "postgres"),
+    ("aiosqlite", "Connection"): ("aiosqlite", "sqlite"),
+    ("psycopg", "AsyncConnection"): ("psycopg", "postgres"),
 }
+"""By package and class. A pool is none of them: it would insert on a connection of its own choice,
+outside of the caller's transaction."""
 
 
 def _find(connection: Any) -> tuple[str, Literal["postgres", "sqlite"]]:
     for kind in type(connection).__mro__:
-        found = _KNOWN.get(kind.__module__.partition(".")[0])
+        found = _KNOWN.get((kind.__module__.partition(".")[0], kind.__name__))
         if found is not None:
             return found
     raise TypeError(

@@ -14,6 +14,7 @@ from inboxkit.abc import Clock
 from inboxkit.errors import DeclarationError
 
 if TYPE_CHECKING:
+    from inboxkit.database import Database
     from inboxkit.queue import InboxQueue
 
 __all__ = ["Delivery"]
@@ -56,7 +57,7 @@ class Delivery(Generic[RowT_co, MessageT_co]):
     """What travels beside the message; empty on a table without headers."""
     queue: InboxQueue[Any, Any]
     """The queue that handed it out."""
-    database: Any
+    database: Database
     """The service's `Database`, for the handler's own statements."""
     state: Any
     """What the service's lifespan yielded; None without one."""
@@ -76,7 +77,7 @@ class Delivery(Generic[RowT_co, MessageT_co]):
         headers: Mapping[str, str],
         row: RowT_co,
         queue: InboxQueue[Any, Any],
-        database: Any,
+        database: Database,
         state: Any,
         clock: Clock,
         lost: anyio.Event,

@@ -1,4 +1,7 @@
-"""What users write is right for mypy and pyright, and what is wrong is refused by both."""
+"""What users write is right for mypy and pyright, and what is wrong is refused by both.
+
+The examples of the documentation are checked as a user's own modules are.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,12 @@ import pytest
 HERE = Path(__file__).parent / "typing"
 ROOT = HERE.parents[2]
 FILES = sorted(HERE.glob("*.py"))
+EXAMPLES = ROOT / "docs" / "examples"
+PROGRAMS = [
+    file
+    for file in sorted(EXAMPLES.glob("*.py"))
+    if not file.name.startswith(("test_", "conftest"))
+]
 TIMEOUT = 300
 
 Places = set[tuple[str, int]]
@@ -28,10 +37,12 @@ def expected() -> Places:
     }
 
 
-def run(*command: str) -> subprocess.CompletedProcess[str]:
+def run(
+    *command: str, files: list[Path] = FILES, folder: Path = ROOT
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", *command, *map(str, FILES)],
-        cwd=ROOT,
+        [sys.executable, "-m", *command, *map(str, files)],
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=TIMEOUT,
@@ -80,3 +91,30 @@ def test_pyright_agrees() -> None:
         {(Path(item["file"]).name, item["range"]["start"]["line"] + 1) for item in found},
         lines,
     )
+
+
+def test_every_program_of_the_documentation_is_checked() -> None:
+    names = {file.stem for file in PROGRAMS}
+    assert {"reports", "accounts", "shop", "mailer", "_main"} <= names
+
+
+@needs("mypy")
+def test_programs_of_the_documentation_are_strictly_typed(tmp_path: Path) -> None:
+    answer = run(
+        "mypy",
+        "--strict",
+        "--config-file=",
+        f"--cache-dir={tmp_path}",
+        "--no-error-summary",
+        files=PROGRAMS,
+        folder=EXAMPLES,
+    )
+    assert (answer.returncode, answer.stdout) == (0, ""), answer.stdout + answer.stderr
+
+
+@needs("pyright")
+def test_programs_of_the_documentation_are_right_for_pyright() -> None:
+    answer = run("pyright", f"--pythonpath={sys.executable}", files=PROGRAMS, folder=EXAMPLES)
+    if "errors," not in answer.stdout:
+        pytest.skip(f"pyright could not be run: {answer.stderr[-300:]}")
+    assert answer.returncode == 0, answer.stdout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -155,7 +155,7 @@ COLUMNS: dict[str, tuple[str, Any]] = {
     "float as Decimal": ("price", 0.5),
     "text as UUID": ("ref", str(UUID(int=0))),
     "naive time": ("at", NAIVE),
-    "date beyond UTC": ("at", datetime.max),
+    "date beyond UTC": ("at", datetime.max.replace(tzinfo=timezone(-timedelta(hours=1)))),
     "text as bytes": ("blob", "x"),
 }
 ONLY_ON_POSTGRES = {"NUL", "priority beyond the column"}

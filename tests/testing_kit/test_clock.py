@@ -177,7 +177,7 @@ def test_what_is_due_at_the_end_of_an_advance_has_happened_however_it_was_waited
 
     async def visit(instants: list[datetime]) -> None:
         for instant in instants:
-            while (left := (instant - clock.now()).total_seconds()) > 0:
+            while (left := (instant - clock.now()).total_seconds()) > 0:  # noqa: ASYNC110
                 await anyio.sleep(min(left, pieces.uniform(0.9, 1.0)))
             done.append(clock.now())
 
