@@ -21,6 +21,7 @@ from ._runtime.stopping import Phase, Stop
 from ._runtime.watchdog import Watchdog
 from ._starting import Program, StartupHook
 from .broker import Broker
+from .clock import SystemClock
 from .errors import ClosedError, DeclarationError
 from .queue import InboxQueue
 from .subscriber import Subscriber
@@ -208,7 +209,8 @@ class Service:
             Handlers are cancelled and their rows released before it passes. A handler that swallows
             its cancellation ends the process with status 70.
         """
-        stop, watchdog = Stop(), Watchdog()
+        is_real = isinstance(self.broker.database.clock, SystemClock)
+        stop, watchdog = Stop(), Watchdog(has_timer=is_real)
         drain_seconds = self._drain_timeout.total_seconds()
         try:
             with bare_errors():
