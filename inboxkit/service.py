@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -13,19 +12,16 @@ from typing import Any, TypeAlias, overload
 import anyio
 from anyio.abc import TaskStatus
 
-from . import events
-from ._composing import compose
 from ._core.backoff import Backoff
 from ._core.settlement import FailurePolicy
 from ._including import Included, check_included, check_together
 from ._runtime.plan import Middleware
-from ._runtime.reporting import log
 from ._runtime.running import bare_errors, stop_at_signals
-from ._runtime.serving import serve
 from ._runtime.stopping import Phase, Stop
 from ._runtime.watchdog import Watchdog
+from ._starting import Program, StartupHook
 from .broker import Broker
-from .database import Database
+from .clock import SystemClock
 from .errors import ClosedError, DeclarationError
 from .queue import InboxQueue
 from .subscriber import Subscriber
@@ -33,7 +29,6 @@ from .subscriber import Subscriber
 __all__ = ["Handle", "Service"]
 
 Lifespan: TypeAlias = Callable[["Service"], AbstractAsyncContextManager[Any]]
-StartupHook: TypeAlias = Callable[[Database], Awaitable[None]]
 
 _BACKOFF = Backoff.exponential()
 
@@ -214,7 +209,8 @@ class Service:
             Handlers are cancelled and their rows released before it passes. A handler that swallows
             its cancellation ends the process with status 70.
         """
-        stop, watchdog = Stop(), Watchdog()
+        is_real = isinstance(self.broker.database.clock, SystemClock)
+        stop, watchdog = Stop(), Watchdog(has_timer=is_real)
         drain_seconds = self._drain_timeout.total_seconds()
         try:
             with bare_errors():
@@ -222,7 +218,7 @@ class Service:
                     tasks.start_soon(
                         partial(stop_at_signals, stop, watchdog, drain_seconds=drain_seconds)
                     )
-                    await self._run(stop, anyio.Event(), watchdog)
+                    await self._run(stop, watchdog, started=lambda: None)
                     tasks.cancel_scope.cancel()
         finally:
             watchdog.rest()
@@ -269,8 +265,12 @@ class Service:
         *,
         task_status: TaskStatus[None],
     ) -> None:
+        def started() -> None:
+            ready.set()
+            task_status.started()
+
         try:
-            await self._run(stop, ready, None, task_status=task_status)
+            await self._run(stop, None, started=started)
         except (KeyboardInterrupt, SystemExit) as error:
             # Raised in a task they would tear asyncio's loop down, not end the block.
             stop.fail(error)
@@ -280,69 +280,24 @@ class Service:
             body.cancel()
 
     async def _run(
-        self,
-        stop: Stop,
-        ready: anyio.Event,
-        watchdog: Watchdog | None,
-        *,
-        task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+        self, stop: Stop, watchdog: Watchdog | None, *, started: Callable[[], None]
     ) -> None:
         if self._is_running:
             raise ClosedError(f"service {self.name!r} is running already; make a second one")
+        program = Program(
+            name=self.name,
+            broker=self.broker,
+            included=tuple(self._included),
+            startup=tuple(self._startup),
+            lifespan=partial(self._lifespan, self) if self._lifespan is not None else None,
+            middleware=tuple(self._middleware),
+            drain_seconds=self._drain_timeout.total_seconds(),
+        )
         self._is_running = True
-        has_started = False
-
-        def started() -> None:
-            nonlocal has_started
-            has_started = True
-            self._send(events.Started, "started")
-            ready.set()
-            task_status.started()
-
         try:
-            # Around everything, since a lifespan may hold scopes of its own open until the end; a stop
-            # cancels it only while the service starts.
-            with anyio.CancelScope() as starting:
-                stop.cancels(starting)
-                async with AsyncExitStack() as resources:
-                    subscriptions = await self._start(resources, stop)
-                    stop.spares(starting)
-                    await serve(
-                        subscriptions,
-                        stop,
-                        clock=self.broker.database.clock,
-                        drain_seconds=self._drain_timeout.total_seconds(),
-                        started=started,
-                        watchdog=watchdog,
-                    )
-            if starting.cancelled_caught:
-                task_status.started()
+            await program.run(stop, watchdog, started=started)
         finally:
             self._is_running = False
-            if has_started:
-                self._send(events.Stopped, "stopped")
-
-    def _send(self, kind: type[events.Started | events.Stopped], what: str) -> None:
-        event = kind(at=self.broker.database.clock.now(), instance=self.name, queue="")
-        log(logging.INFO, "service %r %s", self.name, what, extra={"event": event})
-
-    async def _start(self, resources: AsyncExitStack, stop: Stop) -> list[Any]:
-        if not self.broker.is_open:
-            await resources.enter_async_context(self.broker)
-        database = self.broker.database
-        for hook in self._startup:
-            await hook(database)
-        state = None
-        if self._lifespan is not None:
-            state = await resources.enter_async_context(self._lifespan(self))
-        return await compose(
-            self._included,
-            broker=self.broker,
-            instance=self.name,
-            state=state,
-            middleware=tuple(self._middleware),
-            fail=stop.fail,
-        )
 
     def __repr__(self) -> str:
         return f"Service({self.name!r}, {self.broker!r})"

@@ -67,6 +67,8 @@ class Held:
     """A settlement or release of it is in flight."""
     may_be_settled: bool = False
     """An earlier settlement's answer was lost."""
+    is_suspect: bool = False
+    """A settlement of it was not answered in time: it goes by itself."""
     is_renewed: bool = True
     """False once its settlement was refused: it is left to run out."""
     renew_at: float = field(init=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -29,7 +30,17 @@ _LONGEST_REPEAT = 30.0
 _FIRST_SHARE, _LONGEST_SHARE = 0.05, 0.2
 """Of the lease: shorter ones are repeated sooner. Where renewals work, a hold never has less than 0.4
 of its lease left, so a repeat always comes in time."""
-_TRANSIENT = (ConnectError, DatabaseBusyError, OutcomeUnknownError, PoolTimeoutError)
+_PATIENCE_SHARE = 0.1
+_SHORTEST_PATIENCE = 1.0
+"""Of the lease, at least a second: how long a group of settlements is waited for. One row that somebody
+keeps locked would hold up all, and none of them could be renewed meanwhile."""
+_TRANSIENT = (
+    ConnectError,
+    DatabaseBusyError,
+    OutcomeUnknownError,
+    PoolTimeoutError,
+    TimeoutError,
+)
 
 
 class Settler:
@@ -91,12 +102,20 @@ class Settler:
             await self._write(ready)
 
     def _take(self) -> list[Held]:
-        """What can be written now; of two deliveries of one row one, since answers name rows."""
+        """What can be written now; of two deliveries of one row one, since answers name rows.
+
+        Those of a group that was not answered in time go one by one, and after all others.
+        """
         now = self._clock.monotonic()
         ready: dict[Any, Held] = {}
         later: list[Held] = []
-        for held in self._pending:
-            if held.in_round or held.repeat_at > now or held.id in ready:
+        for held in sorted(self._pending, key=lambda held: held.is_suspect):
+            if (
+                held.in_round
+                or held.repeat_at > now
+                or held.id in ready
+                or (held.is_suspect and ready)
+            ):
                 later.append(held)
             elif isinstance(held.ending, Release) and held.has_unknown_renewal:
                 # It could give a row to somebody else's renewed lease.
@@ -122,7 +141,7 @@ class Settler:
                 (held, held.ending) for held in ready if isinstance(held.ending, Settlement)
             ]
             if settlements:
-                answers = await self._form.settle([(h.fence, ending) for h, ending in settlements])
+                answers = await self._settle(settlements)
                 for (held, ending), answer in zip(settlements, answers, strict=True):
                     held.is_settling = False
                     self._take_answer(held, ending, answer)
@@ -135,6 +154,20 @@ class Settler:
         finally:
             for held in ready:
                 held.is_settling = False
+
+    async def _settle(self, settlements: list[tuple[Held, Settlement]]) -> list[Settled]:
+        with anyio.move_on_after(self._patience()) as scope:
+            return await self._form.settle([(held.fence, ending) for held, ending in settlements])
+        assert scope.cancelled_caught
+        for held, _ in settlements:
+            held.is_suspect = True
+        error = TimeoutError(f"no answer within {self._patience():g} s; a lock may be in the way")
+        return [Settled("unknown", error=error)] * len(settlements)
+
+    def _patience(self) -> float:
+        if self._form.lease is None:
+            return math.inf
+        return max(self._form.lease.total_seconds() * _PATIENCE_SHARE, _SHORTEST_PATIENCE)
 
     def _take_answer(self, held: Held, ending: Settlement, answer: Settled) -> None:
         match answer.result:
@@ -175,7 +208,10 @@ class Settler:
         if is_definite:
             held.is_renewed = False
         held.repeats += 1
-        held.repeat_at = self._clock.monotonic() + self._wait(held)
+        # The others of a group that was held up need no rest before each is tried by itself.
+        is_first_suspicion = held.is_suspect and held.repeats == 1
+        wait = 0.0 if is_first_suspicion else self._wait(held)
+        held.repeat_at = self._clock.monotonic() + wait
         # A constraint refuses the same again, and a spent row needs no handler to be moved later:
         # neither is worth a worker's place until the lease ends.
         is_hopeless = answer.result == "failed" and (

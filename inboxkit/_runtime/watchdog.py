@@ -22,11 +22,12 @@ class Watchdog:
     only another thread can.
 
     Args:
-        bite: Called with the stuck rows; None: log them and end the process with `EXIT_STUCK`.
+        has_timer: Whether it may bite by itself. Not where the service keeps another time than the
+            host's: in virtual time a stop may take any number of real seconds.
     """
 
-    def __init__(self, bite: Callable[[str], None] | None = None) -> None:
-        self._bite = bite or _end_process
+    def __init__(self, *, has_timer: bool = True) -> None:
+        self._has_timer = has_timer
         self._timer: threading.Timer | None = None
         self._is_over = False
         self.describe: Callable[[], str] = lambda: ""
@@ -34,7 +35,7 @@ class Watchdog:
 
     def wake(self, seconds: float) -> None:
         """Bite in so many seconds from now, in place of any other time."""
-        if self._is_over:
+        if self._is_over or not self._has_timer:
             return
         if self._timer is not None:
             self._timer.cancel()
@@ -43,8 +44,14 @@ class Watchdog:
         self._timer.start()
 
     def bite(self) -> None:
-        """Bite now."""
-        self._bite(self.describe())
+        """Log the stuck rows and end the process with `EXIT_STUCK`."""
+        log(
+            logging.CRITICAL,
+            "handlers do not end although they were cancelled: %s",
+            self.describe(),
+        )
+        logging.shutdown()
+        os._exit(EXIT_STUCK)
 
     def is_awake(self) -> bool:
         """Whether it was told to bite some time."""
@@ -59,9 +66,3 @@ class Watchdog:
     def _check(self) -> None:
         if not self._is_over:
             self.bite()
-
-
-def _end_process(rows: str) -> None:
-    log(logging.CRITICAL, "handlers do not end although they were cancelled: %s", rows)
-    logging.shutdown()
-    os._exit(EXIT_STUCK)

@@ -85,11 +85,13 @@ async def test_a_row_whose_claim_was_answered_after_its_hold_reaches_no_handler(
             await virtual_clock.advance(2 * SECOND)
             assert bench.log == ["start 0", "end 0"]
     assert [type(event).__name__ for event in timeline] == [
+        "Started",
         "Published",
         "Claimed",
         "Lost",
         "Claimed",
         "Finished",
+        "Stopped",
     ]
 
 

@@ -187,6 +187,11 @@ def test_a_signal_while_starting_ends_the_start(tmp_path: Path, backend: str) ->
     assert status == 0, log
 
 
+SHORT_PHASES = """
+        from inboxkit._runtime import serving, stopping
+        stopping.CANCEL_SECONDS = stopping.RELEASE_SECONDS = stopping._LATE_SECONDS = 0.2
+        serving.CANCEL_SECONDS = serving.RELEASE_SECONDS = 0.2
+"""
 STUCK = {
     "swallows": """
         async def stuck():
@@ -199,7 +204,7 @@ STUCK = {
     "shields": """
         async def stuck():
             with anyio.CancelScope(shield=True):
-                await anyio.sleep(1000)
+                await anyio.sleep(1_000_000)
         """,
 }
 
@@ -208,37 +213,28 @@ STUCK = {
 def test_a_handler_that_swallows_its_cancellation_ends_the_process(
     tmp_path: Path, backend: str, how: str
 ) -> None:
-    """In virtual time: the phases of the stop take no real seconds."""
     if how == "swallows" and backend == "trio":
         pytest.skip("trio cancels again at each checkpoint, so this one would never sleep")
     process = Process(
         tmp_path,
         backend,
-        textwrap.dedent(STUCK[how])
-        + textwrap.dedent(
-            """
-            from inboxkit_testing import VirtualClock, open_test_database, run
-            clock = VirtualClock()
+        SHORT_PHASES
+        + STUCK[how]
+        + """
+        @subscriber(QUEUE)
+        async def handle(message: int) -> None:
+            say("begun")
+            await stuck()
 
-            @subscriber(QUEUE)
-            async def handle(message: int) -> None:
-                await stuck()
-
-            async def main():
-                database = open_test_database(URL, clock=clock)
-                app = Service("service", Broker(database), drain_timeout=timedelta(seconds=2))
-                app.on_startup(create)
-                app.include(handle)
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(app.run)
-                    await anyio.sleep(5)
-                    os.kill(os.getpid(), signal.SIGTERM)
-
-            run(main, backend=BACKEND, clock=clock)
-            say("over")
-            """
-        ),
+        app = Service("service", Broker(URL), drain_timeout=timedelta(seconds=0.2))
+        app.on_startup(create)
+        app.include(handle)
+        anyio.run(app.run, backend=BACKEND)
+        say("over")
+        """,
     )
+    process.wait_for("begun")
+    process.signal(signal.SIGTERM)
     status, log = process.end()
     assert status == 70, log
     assert "row 1 of queue 'jobs'" in log
@@ -247,15 +243,46 @@ def test_a_handler_that_swallows_its_cancellation_ends_the_process(
     assert locked_until is not None
 
 
+def test_in_virtual_time_the_phases_of_a_stop_take_no_real_seconds(
+    tmp_path: Path, backend: str
+) -> None:
+    process = Process(
+        tmp_path,
+        backend,
+        STUCK["shields"]
+        + """
+        from inboxkit_testing import VirtualClock, open_test_database, run
+        clock = VirtualClock()
+
+        @subscriber(QUEUE)
+        async def handle(message: int) -> None:
+            await stuck()
+
+        async def main():
+            database = open_test_database(URL, clock=clock)
+            app = Service("service", Broker(database), drain_timeout=timedelta(hours=1))
+            app.on_startup(create)
+            app.include(handle)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(app.run)
+                await anyio.sleep(5)
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        run(main, backend=BACKEND, clock=clock)
+        """,
+    )
+    status, log = process.end()
+    assert status == 70, log
+    assert "row 1 of queue 'jobs'" in log
+
+
 def test_a_handler_that_blocks_the_loop_ends_the_process(tmp_path: Path, backend: str) -> None:
     """Not even the signal reaches the loop: a thread sees to it."""
     process = Process(
         tmp_path,
         backend,
-        """
-        import inboxkit._runtime.stopping as stopping
-        stopping.CANCEL_SECONDS = stopping.RELEASE_SECONDS = stopping._LATE_SECONDS = 0.2
-
+        SHORT_PHASES
+        + """
         @subscriber(QUEUE)
         async def handle(message: int) -> None:
             say("begun")

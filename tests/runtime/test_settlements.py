@@ -258,3 +258,42 @@ async def test_the_text_of_a_failure_is_cut_and_made_printable(
     (failed,) = timeline.of(events.Failed)
     assert len(failed.error) < 600  # type: ignore[attr-defined]
     assert failed.error.isprintable()  # type: ignore[attr-defined]
+
+
+async def test_a_row_that_others_keep_locked_holds_up_no_other_settlement(
+    inbox_database: Database, virtual_clock: VirtualClock, timeline: Timeline
+) -> None:
+    if inbox_database.dialect == "sqlite":
+        pytest.skip("SQLite locks no rows")
+    await create(inbox_database, Plain)
+    await put(inbox_database, PLAIN, *range(5))
+    handler = Handler(by={0: 5, 1: 5, 2: 5, 3: 6, 4: 5})
+    async with TestApp(serve(inbox_database, PLAIN, handler, workers=5)) as app:
+        await app.advance(SECOND)
+        async with inbox_database.connection() as other:
+            await other.execute("BEGIN")
+            await other.execute("SELECT * FROM plain_jobs WHERE id = 3 FOR UPDATE")
+            await app.advance(10 * SECOND)
+            assert [row[0] for row in await table(inbox_database, Plain)] == [3]
+            await app.publish(PLAIN, Work(9))
+            await app.advance(4 * SECOND)
+            assert [row[0] for row in await table(inbox_database, Plain)] == [3]
+            await other.execute("ROLLBACK")
+        await app.advance(10 * SECOND)
+        assert await count(inbox_database, Plain) == 0
+    assert timeline.of(events.Lost) == []
+    assert len(handler.runs) == len(timeline.of(events.Finished)) == 6
+
+
+async def test_settlements_that_wait_for_the_writer_of_another_process_are_written_after_it(
+    inbox_database: Database, virtual_clock: VirtualClock, timeline: Timeline
+) -> None:
+    await create(inbox_database, Plain)
+    await put(inbox_database, PLAIN, *range(5))
+    handler = Handler(5)
+    async with TestApp(serve(inbox_database, PLAIN, handler, workers=5)) as app:
+        await app.advance(4 * SECOND)
+        observed(inbox_database).faults.delay("settle", 8)
+        await app.advance(20 * SECOND)
+        assert await count(inbox_database, Plain) == 0
+    assert len(handler.runs) == len(timeline.of(events.Finished)) == 5
