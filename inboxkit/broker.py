@@ -13,7 +13,7 @@ from ._core.rows import NewRow
 from ._routing import Routes
 from ._runtime.reporting import log, logger
 from .database import Database
-from .errors import ClosedError, DeclarationError
+from .errors import ClosedError, DeclarationError, EncodeError
 from .insert import Connectable, insert_rows
 from .queue import InboxQueue
 from .table import Inbox, new_row
@@ -162,12 +162,16 @@ class Broker:
                 "this broker is closed; publish before its Service stops, or open it again"
             )
         target = self._routes.find(queue) if isinstance(queue, str) else queue
-        row = _row_for(target, message, columns)
-        if within is not None:
-            (id,) = await insert_rows(within, row)
-        else:
-            async with self.database.connection() as connection:
-                (id,) = await insert_rows(connection, row)
+        try:
+            row = _row_for(target, message, columns)
+            if within is not None:
+                (id,) = await insert_rows(within, row)
+            else:
+                async with self.database.connection() as connection:
+                    (id,) = await insert_rows(connection, row)
+        except EncodeError as error:
+            error.queue = target.name
+            raise
         if logger.isEnabledFor(logging.DEBUG):
             now = self.database.clock.now()
             event = events.Published(at=now, instance=self.instance, queue=target.name, id=id)

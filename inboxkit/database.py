@@ -148,6 +148,7 @@ class Database:
         Raises:
             ConnectError: The server or file cannot be reached.
             MissingExtraError: The driver is not installed; the message names the command.
+            ServerTooOldError: PostgreSQL before 12, SQLite before 3.35.
             StartupError: The URL names a driver that does not run on this backend.
         """
         if self._pool is not None:

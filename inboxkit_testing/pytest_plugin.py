@@ -8,8 +8,8 @@ fixtures, or bears ``@pytest.mark.inbox``. It and its async fixtures then run in
 other plugin has a hand in; no mark is needed, and marks of the module are let be. Async fixtures, and
 sync ones that use them, must have the scope ``function``.
 
-Time is virtual. Only a test that uses `inbox_database`, names no clock fixture and bears no marker
-runs in real time, with a `SystemClock`.
+Time is virtual. Only a test that uses `inbox_database`, names neither a clock fixture nor `inbox_app`
+and bears no marker runs in real time, with a `SystemClock`.
 
 An async test under ``@given`` is a run of its own for each example: its clock, its database and its
 async fixtures are made anew. Hypothesis's default deadline, in real time, is off for it.
@@ -19,7 +19,8 @@ Nothing is imported here that a run of unrelated tests would have to pay for.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Generator, Iterator
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -30,8 +31,9 @@ from inboxkit_testing._plugin.options import Options, add_options, read_options
 from inboxkit_testing._plugin.plan import CLOCKS, OPENED, Plan
 
 if TYPE_CHECKING:
+    from inboxkit import Service
     from inboxkit.database import Database
-    from inboxkit_testing import VirtualClock
+    from inboxkit_testing import TestApp, VirtualClock
     from inboxkit_testing.servers import PostgresServer
 
 __all__: list[str] = []
@@ -172,6 +174,33 @@ async def _opened_database(
 
 setattr(_unopened_database, OPENED, _opened_database)
 inbox_database = pytest.fixture(name="inbox_database")(_unopened_database)
+
+
+def _no_app(request: pytest.FixtureRequest, inbox_database: Database) -> None:  # noqa: ARG001
+    """Starts a service over the test's database, and ends it with the test: ``app = await inbox_app(service)``.
+
+    `service` takes the open database and returns the `Service`; what comes back is its running
+    `TestApp`.
+    """
+    pytest.fail("inbox_app runs a service, so the test that uses it must be async", pytrace=False)
+
+
+async def _running_app(
+    request: pytest.FixtureRequest,  # noqa: ARG001 - as above, since pytest reads the names there
+    inbox_database: Database,
+) -> AsyncIterator[Callable[[Callable[[Database], Service]], Awaitable[TestApp]]]:
+    from inboxkit_testing import TestApp  # noqa: PLC0415 - only when a test runs
+
+    async with contextlib.AsyncExitStack() as apps:
+
+        async def start(service: Callable[[Database], Service]) -> TestApp:
+            return await apps.enter_async_context(TestApp(service(inbox_database)))
+
+        yield start
+
+
+setattr(_no_app, OPENED, _running_app)
+inbox_app = pytest.fixture(name="inbox_app")(_no_app)
 
 
 def _refuse_two_clocks(request: pytest.FixtureRequest) -> None:

@@ -18,6 +18,7 @@ from inboxkit._db.postgres import PostgresConnection, rows_written
 from inboxkit._db.postgres_errors import NoAnswerError, is_lost, judged, lost
 from inboxkit._db.shield import LAST_WORD
 from inboxkit._db.tasks import finished, stopped
+from inboxkit._db.versions import check_postgres
 from inboxkit._sql.statement import Answer, Statement
 from inboxkit.abc import Clock, DialectName
 from inboxkit.errors import ConnectError, DatabaseError
@@ -188,6 +189,7 @@ async def _to_its_end(opening: Coroutine[Any, Any, Any]) -> Any:
 async def _open(url: str, timeout: float) -> Any:
     connection = await asyncpg.connect(url, timeout=math.ceil(timeout))
     try:
+        check_postgres(connection.get_server_version().major)
         for name in ("json", "jsonb"):
             await connection.set_type_codec(
                 name, schema="pg_catalog", encoder=_text, decoder=_text, format="text"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sqlite3
+
 from inboxkit._db.backend import BackendName, running_backend
 from inboxkit._db.turnstile import Turnstile
 from inboxkit._db.url import DatabaseUrl
+from inboxkit._db.versions import check_sqlite
 from inboxkit.abc import Clock, Driver
 from inboxkit.errors import MissingExtraError, StartupError
 
@@ -53,7 +56,10 @@ def make_driver(
     Raises:
         StartupError: The URL names a driver that does not run on this backend.
         MissingExtraError: The driver is not installed.
+        ServerTooOldError: The SQLite library lacks what the lease form needs.
     """
+    if url.dialect == "sqlite":
+        check_sqlite(sqlite3.sqlite_version_info)
     # The drivers' libraries are imported here alone, when they are needed.
     match name := choose_driver(url, running_backend()):
         case "thread":

@@ -8,9 +8,10 @@ from psycopg.pq import TransactionStatus
 from inboxkit._db.postgres import GRACE, PostgresConnection, rows_written
 from inboxkit._db.postgres_errors import NoAnswerError, is_lost, judged, lost
 from inboxkit._db.psycopg_session import PsycopgSession, open_session
+from inboxkit._db.versions import check_postgres
 from inboxkit._sql.statement import Answer, Statement
 from inboxkit.abc import Clock, DialectName
-from inboxkit.errors import ConnectError, DatabaseError
+from inboxkit.errors import ConnectError, DatabaseError, ServerTooOldError
 
 __all__ = ["PsycopgConnection", "PsycopgDriver"]
 
@@ -106,6 +107,11 @@ class PsycopgDriver:
                 )
             except (psycopg.Error, OSError, NoAnswerError) as error:
                 raise ConnectError(f"cannot connect to PostgreSQL: {error}") from error
+        try:
+            check_postgres(session.info.server_version // 10_000)
+        except ServerTooOldError:
+            session.drop()
+            raise
         return PsycopgConnection(session, clock=self._clock, timeout=self._timeout)
 
     async def aclose(self) -> None:

@@ -153,14 +153,24 @@ class _Encoder:
         values = row.values
         if not values.keys() <= self._columns.keys():
             raise self._not_described(values)
-        encoded = {
-            name: column.encode(values[name])
-            for name, column in self._columns.items()
-            if name in values
-        }
+        try:
+            encoded = {
+                name: column.encode(values[name])
+                for name, column in self._columns.items()
+                if name in values
+            }
+        except EncodeError as error:
+            error.queue, error.id = self._place(values)
+            raise
         if self._due is not None and encoded.get(self._due.name) is None:
             return self._with_due(encoded, self._due)
         return encoded
+
+    def _place(self, values: Mapping[str, Any]) -> tuple[str, Any]:
+        """Group and id, as far as they are given."""
+        spec = self._table.spec
+        group = None if spec.group is None else values.get(spec.group.name)
+        return group if isinstance(group, str) else "", values.get(spec.id.name)
 
     def _with_due(self, encoded: dict[str, Any], due: BoundColumn) -> dict[str, Any]:
         """Due now: by our clock; else as NULL, else by the column's own default."""

@@ -203,6 +203,17 @@ def test_value_that_does_not_fit_sends_nothing(on_foreign: OnForeign) -> None:
     on_foreign(test)
 
 
+def test_value_that_does_not_fit_is_told_with_queue_and_id() -> None:
+    spec = InboxSpec(
+        "jobs", id=Column("id", type=int), group=Column("name"), columns=(Column("a", type=int),)
+    )
+    with pytest.raises(EncodeError) as caught:
+        insert_statements("postgres", spec.of(id=7, name="q", a="secret"))
+    error = caught.value
+    assert (error.table, error.queue, error.id, error.where) == ("jobs", "q", 7, "a")
+    assert "secret" not in str(error)
+
+
 async def test_own_connections_write_the_clocks_now(
     inbox_database: Database, frozen_clock: VirtualClock
 ) -> None:

@@ -122,7 +122,7 @@ async def test_unwritable_message_names_its_place_and_changes_nothing(
             kept = await app.broker.publish(ORDERS, Order(2), within=tx, due=LATER)
         assert [row.id for row in await app.rows(Jobs)] == [kept]
         app.subscriber(handle).assert_not_called()
-    assert caught.value.table == "jobs"
+    assert (caught.value.table, caught.value.queue) == ("jobs", "orders")
     assert caught.value.where.startswith(place)
     assert f"at {caught.value.where}" in str(caught.value)
     assert "'jobs'" in str(caught.value)
@@ -182,7 +182,7 @@ async def test_unwritable_column_is_named_and_changes_nothing(
                 await insert_rows(tx, good, bad)
         assert await app.rows(Jobs) == []
         app.subscriber(handle).assert_not_called()
-    assert (caught.value.table, caught.value.where) == ("jobs", name)
+    assert (caught.value.table, caught.value.queue, caught.value.where) == ("jobs", "orders", name)
     assert f"column {name!r}" in str(caught.value)
     assert repr(value) not in str(caught.value)
 
