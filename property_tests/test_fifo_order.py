@@ -6,11 +6,13 @@ from hypothesis import strategies as st
 from worlds.cells import Cell
 from worlds.order import fifo_groups_keep_their_order
 from worlds.schedule import Shape
-from worlds.strategies import calm_schedules, rough_schedules
+from worlds.strategies import calm_schedules, crowd_schedules, rough_schedules
 
 SHAPES: tuple[Shape, ...] = ("fifo", "bare fifo")
 SCHEDULES = st.one_of(
-    calm_schedules(shapes=SHAPES, instances=("a", "b")), rough_schedules(shapes=SHAPES)
+    calm_schedules(shapes=SHAPES, instances=("a", "b"), longest=30.0),
+    crowd_schedules(shapes=SHAPES),
+    rough_schedules(shapes=SHAPES),
 )
 
 

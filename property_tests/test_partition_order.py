@@ -5,9 +5,13 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from worlds.cells import Cell
 from worlds.order import claims_are_in_order, keys_keep_their_order
-from worlds.strategies import calm_schedules, rough_schedules
+from worlds.schedule import Shape
+from worlds.strategies import calm_schedules, crowd_schedules, rough_schedules
 
-SCHEDULES = st.one_of(calm_schedules(shapes=("keyed",)), rough_schedules(shapes=("keyed",)))
+KEYED: tuple[Shape, ...] = ("keyed",)
+SCHEDULES = st.one_of(
+    calm_schedules(shapes=KEYED), crowd_schedules(shapes=KEYED), rough_schedules(shapes=KEYED)
+)
 
 
 def test_rows_of_a_key_are_handled_in_order(cell: Cell) -> None:

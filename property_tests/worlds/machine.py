@@ -84,6 +84,7 @@ class _Machine:
         self.clock = clock
         self._url = url
         self._jobs: list[Job] = []
+        self._together: list[tuple[int, Publish]] = []
         self._runs: dict[int, int] = {}
         self._instances: dict[str, _Instance] = {}
         self._generations = 0
@@ -97,8 +98,16 @@ class _Machine:
             for name in self.schedule.instances:
                 await self._start(name)
             for step in self.schedule.steps:
-                await self._do(step)
+                if isinstance(step, Publish):
+                    self._together.append((len(self._jobs), step))
+                    self._jobs.append(step.job)
+                    if step.with_next:
+                        continue
+                await self._publish_together()
+                if not isinstance(step, Publish):
+                    await self._do(step)
                 await self.clock.settle()
+            await self._publish_together()
             await self._drain()
             for instance in self._instances.values():
                 instance.leave.set()
@@ -107,8 +116,6 @@ class _Machine:
 
     async def _do(self, step: Step) -> None:
         match step:
-            case Publish(job, by):
-                await self._publish(job, by)
             case Advance(seconds):
                 await self.clock.advance(timedelta(seconds=seconds))
             case Crash(name):
@@ -142,9 +149,13 @@ class _Machine:
             case "delay":
                 faults.delay(fault.script, fault.seconds, times=fault.times)
 
-    async def _publish(self, job: Job, by: str | None) -> None:
-        number = len(self._jobs)
-        self._jobs.append(job)
+    async def _publish_together(self) -> None:
+        together, self._together = self._together, []
+        async with anyio.create_task_group() as tasks:
+            for number, step in together:
+                tasks.start_soon(self._publish, number, step.job, step.by, name=f"job {number}")
+
+    async def _publish(self, number: int, job: Job, by: str | None) -> None:
         shape = self.schedule.shape
         columns = columns_of(shape, job, number, self.clock.now())
         queue = queue_of(shape, job)

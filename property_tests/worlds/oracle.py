@@ -240,6 +240,8 @@ def goes_as_scripted(history: History) -> None:
         got = [(call.attempt, call.ending) for call in calls.get(id, ())]
         if got != expected:
             raise Broken(f"row {id}: expected the calls {expected}, got {got}")
+        if any(kind == "spent claim" for kind, _ in changes):
+            raise Broken(f"row {id} was claimed when its attempts were spent")
         if (last := changes[-1][0]) != end:
             raise Broken(f"row {id}: expected the end {end!r}, got {last!r}")
 

@@ -64,6 +64,8 @@ class Publish:
 
     job: Job
     by: str | None = None
+    with_next: bool = False
+    """Beside the insertion that is the next step, if that is one."""
 
 
 @dataclass(frozen=True, slots=True)

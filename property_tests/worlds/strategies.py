@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -23,13 +24,13 @@ from .schedule import (
     Stop,
 )
 
-__all__ = ["calm_schedules", "rough_schedules"]
+__all__ = ["burst_schedules", "calm_schedules", "crowd_schedules", "late_schedules", "rough_schedules"]
 
 _ANSWERS: list[Answer] = ["ack", "none", "drop", "retry", "retry after", "raise", "settle ack"]
 choices = st.lists(st.integers(0, 7), max_size=12).map(tuple)
-delays = st.dictionaries(st.integers(3, 40), st.sampled_from([1.0, 4.0, 9.5, 15.0]), max_size=2)
+delays = st.dictionaries(st.integers(3, 40), st.sampled_from([1.0, 4.0, 9.5, 15.0]), max_size=1)
 scripts = st.sampled_from(["claim", "settle", "renew"])
-names = st.sampled_from("ab")
+names = st.sampled_from("aab")
 
 
 # Cached: a strategy that is built anew in each example costs a fifth of its time.
@@ -39,7 +40,7 @@ def acts(longest: float) -> st.SearchStrategy[Act]:
     return st.builds(
         Act,
         answer=st.sampled_from(_ANSWERS),
-        seconds=st.sampled_from([s for s in (0.0, 0.5, 1.0, 4.0, 12.0, 30.0) if s <= longest]),
+        seconds=st.sampled_from([s for s in (0.0, 1.0, 4.0, 12.0, 30.0) if s <= longest]),
         delay=st.sampled_from([0.0, 1.0, 2.5, 10.0]),
     )
 
@@ -49,10 +50,10 @@ def jobs(longest: float) -> st.SearchStrategy[Job]:
     """One row, whose handlers take at most so many seconds."""
     return st.builds(
         Job,
-        acts=st.lists(acts(longest), max_size=3).map(tuple),
-        group=st.sampled_from("aab"),
-        priority=st.sampled_from([0, 1, 2, None]),
-        due_in=st.sampled_from([None, None, 0.0, 1.0, 3.0, -2.0]),
+        acts=st.lists(acts(longest), min_size=1, max_size=3).map(tuple),
+        group=st.sampled_from("aaab"),
+        priority=st.sampled_from([0, 0, 1, None]),
+        due_in=st.sampled_from([None, None, 0.0, 1.0, 3.0, 20.0, -2.0]),
         key=st.sampled_from("xyz"),
     )
 
@@ -60,19 +61,34 @@ def jobs(longest: float) -> st.SearchStrategy[Job]:
 @cache
 def publishes(by: tuple[str | None, ...], longest: float) -> st.SearchStrategy[Publish]:
     """One row that is inserted by one of these."""
-    return st.builds(Publish, jobs(longest), by=st.sampled_from(by))
+    return st.builds(
+        Publish, jobs(longest), by=st.sampled_from(by), with_next=st.sampled_from([False, False, True])
+    )
 
 
 advances = st.builds(Advance, st.sampled_from([0.5, 1.0, 2.0, 3.0, 8.0, 20.0]))
 
-faults = st.builds(
-    Fault,
-    names,
-    st.sampled_from(["lose reply", "refuse", "delay"]),
-    scripts,
-    times=st.integers(1, 3),
-    seconds=st.sampled_from([1.0, 5.0, 12.0]),
-)
+_FAULTS = [
+    ("delay", "settle", 12.0, 1),  # past a lease: the row is in other hands by then
+    ("refuse", "renew", 0.0, 40),  # until the hold is over
+    ("lose reply", "claim", 0.0, 1),  # counted, and handed to nobody
+    ("lose reply", "renew", 0.0, 40),
+    ("lose reply", "settle", 0.0, 1),
+    ("refuse", "settle", 0.0, 40),
+    ("delay", "renew", 12.0, 40),
+    ("delay", "claim", 5.0, 1),
+    ("refuse", "claim", 0.0, 3),
+    ("refuse", "settle", 0.0, 1),
+    ("refuse", "renew", 0.0, 1),
+]
+
+
+def _faults(names: st.SearchStrategy[str], count: int) -> st.SearchStrategy[Fault]:
+    kinds = st.sampled_from(_FAULTS[:count])
+    return st.builds(lambda name, f: Fault(name, f[0], f[1], f[3], f[2]), names, kinds)  # type: ignore[arg-type]
+
+
+faults = _faults(names, len(_FAULTS))
 
 ends: st.SearchStrategy[Step] = st.one_of(
     st.builds(Crash, names),
@@ -85,7 +101,7 @@ ends: st.SearchStrategy[Step] = st.one_of(
 @cache
 def _shape(shapes: tuple[Shape, ...]) -> st.SearchStrategy[dict[str, Any]]:
     """What the service is."""
-    caps = st.sampled_from([None, 1, 2, 3])
+    caps = st.sampled_from([None, 1, 1, 2, 3])
     return st.sampled_from(shapes).flatmap(
         lambda shape: st.fixed_dictionaries(
             {
@@ -108,7 +124,8 @@ def calm_schedules(
     longest: float = 12.0,
 ) -> st.SearchStrategy[Schedule]:
     """Rows come, time passes, and nothing goes wrong."""
-    steps = st.lists(st.one_of(publishes(by, longest), advances), min_size=1, max_size=9)
+    rows = publishes(by, longest)
+    steps = st.lists(st.one_of(rows, rows, advances), min_size=2, max_size=12)
     return st.builds(
         lambda steps, shape: Schedule(tuple(steps), instances=instances, poll=poll, **shape),
         steps,
@@ -120,14 +137,97 @@ def rough_schedules(
     *, shapes: tuple[Shape, ...] = ("plain", "kept", "fifo", "bare fifo")
 ) -> st.SearchStrategy[Schedule]:
     """Two instances that are killed, stopped and restarted, and statements that go wrong."""
-    rows = publishes(("a", "b", None), 30.0)
+    rows = publishes(("a", "a", "b", None), 30.0)
     steps = st.lists(st.one_of(rows, advances, advances, faults, ends), min_size=1, max_size=10)
-    return st.builds(
-        lambda rows, steps, shape, delays: Schedule(
-            (*rows, *steps), instances=("a", "b"), delays=delays, **shape
-        ),
+    anything = st.builds(
+        lambda faults, rows, steps: (*faults, *rows, *steps),
+        st.lists(faults, max_size=2),
         st.lists(rows, min_size=1, max_size=3),
         steps,
+    )
+    return st.builds(
+        lambda steps, shape, delays: Schedule(steps, instances=("a", "b"), delays=delays, **shape),
+        anything,
         _shape(shapes),
         delays,
+    )
+
+
+def late_schedules() -> st.SearchStrategy[Schedule]:
+    """One instance holds a row when a fault meets it, and another one waits for the row.
+
+    Little else happens: among all that may go wrong, a uniform draw comes here too seldom.
+    """
+    act = st.builds(
+        Act,
+        answer=st.sampled_from(["ack", "drop", "retry", "retry after"]),
+        seconds=st.sampled_from([12.0, 1.0, 3.0, 12.0]),
+        delay=st.sampled_from([0.0, 2.0]),
+    )
+    job = st.builds(
+        Job,
+        acts=st.tuples(act, act.map(lambda act: replace(act, seconds=act.seconds * 4))),
+        priority=st.sampled_from([0, 1, None]),
+    )
+    ends = st.sampled_from([(), (), (Crash("a"),), (Stop("a"),), (Stop("a", True),)])
+    return st.builds(
+        lambda fault, jobs, wait, end, shape, workers, cap: Schedule(
+            (fault, *(Publish(job, "a") for job in jobs), Advance(wait), *end, Advance(20.0)),
+            shape=shape,
+            instances=("a", "b"),
+            workers=workers,
+            cap=cap,
+            lease=4,
+            poll=2.0,
+        ),
+        _faults(st.just("a"), 4),
+        st.lists(job, min_size=1, max_size=2),
+        st.sampled_from([1.0, 5.0, 9.0]),
+        ends,
+        st.sampled_from(["plain", "kept"]),
+        st.integers(1, 2),
+        st.sampled_from([None, 1, 2]),
+    )
+
+
+def burst_schedules() -> st.SearchStrategy[Schedule]:
+    """Rows that are published side by side, while claims are under way; then nothing more."""
+    return st.builds(
+        lambda count, shape, choices: Schedule(
+            tuple(Publish(Job(), "a", with_next=True) for _ in range(count)),
+            shape=shape,
+            poll=3600.0,
+            choices=choices,
+        ),
+        st.integers(2, 3),
+        st.sampled_from(["bare fifo", "plain"]),
+        st.lists(st.integers(0, 7), min_size=4, max_size=20).map(tuple),
+    )
+
+
+_BUSY = st.sampled_from([1.0, 4.0, 12.0])
+
+
+def crowd_schedules(shapes: tuple[Shape, ...] = ("plain", "kept")) -> st.SearchStrategy[Schedule]:
+    """Rows that are alike, and wait together while the workers are busy."""
+    first = st.builds(lambda seconds: Publish(Job((Act(seconds=seconds),)), "a"), _BUSY)
+    job = st.builds(
+        Job,
+        acts=st.sampled_from([(), (Act(seconds=1.0),), (Act("retry"),)]),
+        priority=st.sampled_from([0, 0, 1, None]),
+        due_in=st.sampled_from([None, None, 0.0, 3.0]),
+        key=st.sampled_from("xy"),
+    )
+    return st.builds(
+        lambda first, jobs, shape, workers, choices: Schedule(
+            (*first, *(Publish(job, "a") for job in jobs), Advance(20.0)),
+            shape=shape,
+            workers=workers,
+            choices=choices,
+        ),
+        st.lists(first, min_size=1, max_size=2),
+        st.lists(job, min_size=2, max_size=5),
+        st.sampled_from(shapes),
+        st.integers(1, 2),
+        choices,
     )

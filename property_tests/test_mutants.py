@@ -1,0 +1,78 @@
+"""Each fault that is planted into the library is found by its property, in five of five fresh runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import SystemRandom
+
+import pytest
+from hypothesis import Phase, given, seed, settings
+from worlds.cells import Cell, open_cell
+from worlds.history import Broken
+from worlds.mutants import MUTANTS, Mutant
+from worlds.schedule import Schedule
+
+RUNS = 5
+EXAMPLES = 200
+"""Of each property on SQLite."""
+
+
+@pytest.fixture(scope="module")
+def worlds() -> Iterator[dict[str, Cell]]:
+    """Cells by database, opened when they are asked for."""
+    opened: dict[str, Cell] = {}
+    yield opened
+    for cell in opened.values():
+        cell.connection.close()
+
+
+@pytest.fixture
+def world(
+    mutant: Mutant,
+    worlds: dict[str, Cell],
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Cell]:
+    if mutant.on == "postgres":
+        with request.getfixturevalue("inbox_postgres").database() as url:
+            cell = open_cell("postgres", "asyncio", 1, url)
+            yield cell
+            cell.connection.close()
+        return
+    if "inloop" not in worlds:
+        worlds["inloop"] = open_cell("inloop", "asyncio", 1, tmp_path_factory.mktemp("mutants"))
+    yield worlds["inloop"]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=[f"{n}-{m.name}" for n, m in enumerate(MUTANTS)])
+def test_a_planted_fault_is_found_in_five_of_five_runs(
+    mutant: Mutant, world: Cell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutant.plant(monkeypatch)
+    needed = [_examples_until_found(mutant, world) for _ in range(RUNS)]
+    print(f"{mutant.name} was found after {needed} examples")
+    assert None not in needed
+
+
+def _examples_until_found(mutant: Mutant, world: Cell) -> int | None:
+    examples, is_found = 0, False
+
+    @seed(SystemRandom().getrandbits(64))
+    @settings(
+        max_examples=EXAMPLES, database=None, phases=[Phase.generate], report_multiple_bugs=False
+    )
+    @given(mutant.schedules)
+    def holds(schedule: Schedule) -> None:
+        nonlocal examples, is_found
+        examples += not is_found
+        try:
+            world.judge(schedule, *mutant.rules)
+        except Broken:
+            is_found = True
+            raise
+
+    try:
+        holds()
+    except Broken:
+        return examples
+    return None

@@ -1,0 +1,260 @@
+"""Faults that are planted into the library, one at a time: each must be found by its property."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import strategies as st
+
+import inboxkit._composing as composing
+import inboxkit._core.settlement as settlement
+import inboxkit._forms.claiming as form_claiming
+import inboxkit._runtime.workers as workers
+import inboxkit._sql.sqlite.claim as claim
+import inboxkit._sql.sqlite.lease as lease
+from inboxkit._core.settlement import Policy, Verb
+from inboxkit._runtime.claiming import Claimer
+from inboxkit._runtime.held import Held, Release
+from inboxkit._runtime.renewing import Renewer
+from inboxkit._runtime.settling import Settler
+from inboxkit._runtime.waking import Waker
+
+from .oracle import NO_ROW_IS_LOST, Rule, attempts_are_counted, goes_as_scripted, nothing_is_lost, the_cap_holds
+from .order import (
+    claims_are_in_order,
+    fifo_groups_keep_their_order,
+    keys_keep_their_order,
+    nothing_due_waits_for_a_free_worker,
+)
+from .schedule import Schedule
+from .strategies import burst_schedules, calm_schedules, crowd_schedules, late_schedules
+
+__all__ = ["MUTANTS", "Mutant"]
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One fault, and the property that is to find it."""
+
+    plant: Plant
+    schedules: st.SearchStrategy[Schedule]
+    rules: tuple[Rule, ...]
+    on: str = "inloop"
+
+    @property
+    def name(self) -> str:
+        return self.plant.__name__
+
+
+# The properties, as their test modules state them.
+ORDER = (crowd_schedules(), (claims_are_in_order,))
+LATE = (late_schedules(), NO_ROW_IS_LOST)
+FIFO = (
+    crowd_schedules(shapes=("fifo", "bare fifo")),
+    (fifo_groups_keep_their_order,),
+)
+KEYS = (crowd_schedules(shapes=("keyed",)), (claims_are_in_order, keys_keep_their_order))
+COUNT = (
+    calm_schedules(shapes=("plain", "kept", "fifo", "bare fifo", "keyed"), instances=("a", "b")),
+    (goes_as_scripted, attempts_are_counted, the_cap_holds),
+)
+BURST = (burst_schedules(), (nothing_due_waits_for_a_free_worker, nothing_is_lost))
+WAIT = (calm_schedules(by=("a",), poll=3600.0), (nothing_due_waits_for_a_free_worker, nothing_is_lost))
+
+
+def no_fence(patch: pytest.MonkeyPatch) -> None:
+    """Whoever held a row may write it."""
+    fence = "q.id = inboxkit_held.id"
+    patch.setattr(lease.SqliteLease, "_fence", lambda self: fence)
+
+
+def _change_claims(patch: pytest.MonkeyPatch, old: str, new: str) -> None:
+    select = claim.claim_select
+
+    def changed(*args: Any, **named: Any) -> str:
+        return select(*args, **named).replace(old, new)
+
+    patch.setattr(lease, "claim_select", changed)
+
+
+def no_due_check(patch: pytest.MonkeyPatch) -> None:
+    """Rows go out before they are due."""
+    _change_claims(patch, "q.`retry_after` <= $1", "$1 = $1")
+
+
+def no_lease_check(patch: pytest.MonkeyPatch) -> None:
+    """Rows go out although they are in work."""
+    _change_claims(patch, "q.`locked_until` <= $1", "$1 = $1")
+
+
+def last_in_first_out(patch: pytest.MonkeyPatch) -> None:
+    """The newest of equals goes first."""
+    keys = claim._keys
+
+    def backwards(table: Any) -> Iterator[str]:
+        *first, last = keys(table)
+        yield from first
+        yield f"{last} DESC"
+
+    patch.setattr(claim, "_keys", backwards)
+
+
+def no_priority(patch: pytest.MonkeyPatch) -> None:
+    """Priorities are not looked at."""
+    keys = claim._keys
+    patch.setattr(claim, "_keys", lambda table: (k for k in keys(table) if "priority" not in k))
+
+
+def wakes_ignored(patch: pytest.MonkeyPatch) -> None:
+    """Rows wait for the poll."""
+    patch.setattr(Waker, "wake", lambda self, due=None: None)
+
+
+def wake_during_a_claim_lost(patch: pytest.MonkeyPatch) -> None:
+    """A wake that comes while a claim is running is not kept."""
+    shielded = Claimer._claim_shielded
+
+    async def forgetful(self: Claimer, limit: int) -> Any:
+        answer = await shielded(self, limit)
+        self._waker._event = anyio.Event()
+        return answer
+
+    patch.setattr(Claimer, "_claim_shielded", forgetful)
+
+
+def due_times_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """What is due later waits for the poll."""
+    wake = Waker.wake
+
+    def only_now(self: Waker, due: datetime | None = None) -> None:
+        if due is None or due <= self._clock.now():
+            wake(self, due)
+
+    patch.setattr(Waker, "wake", only_now)
+
+
+def cap_off_by_one(patch: pytest.MonkeyPatch) -> None:
+    """One delivery more than the cap."""
+    open_form, policy = composing.open_form, composing._policy
+
+    def open_larger(*args: Any, cap: int | None, **named: Any) -> Any:
+        return open_form(*args, cap=cap and cap + 1, **named)
+
+    def larger(one: Any) -> Policy:
+        plain = policy(one)
+        return dataclasses.replace(plain, max_attempts=plain.max_attempts and plain.max_attempts + 1)
+
+    patch.setattr(composing, "open_form", open_larger)
+    patch.setattr(composing, "_policy", larger)
+
+
+def cap_off_by_one_at_settlements(patch: pytest.MonkeyPatch) -> None:
+    """The last delivery is retried, and only the next claim finds its row spent."""
+
+    def is_last(attempt: int, policy: Policy) -> bool:
+        return policy.max_attempts is not None and attempt > policy.max_attempts
+
+    patch.setattr(settlement, "_is_last", is_last)
+
+
+def cap_not_looked_at_by_claims(patch: pytest.MonkeyPatch) -> None:
+    """Deliveries that nobody could settle do not count to the cap."""
+    plain = form_claiming.Claiming._row
+
+    def never_spent(self: Any, *args: Any) -> Any:
+        row = plain(self, *args)
+        return row and dataclasses.replace(row, spent=False)
+
+    patch.setattr(form_claiming.Claiming, "_row", never_spent)
+
+
+_COUNTED = ", attempt = q.attempt + 1"
+
+
+def retry_counts_twice(patch: pytest.MonkeyPatch) -> None:
+    """A retried row is counted again at its settlement."""
+    statement = lease.SqliteLease._statement
+
+    def counting(self: Any, write: Any, rows: Any, now: Any) -> Any:
+        made = statement(self, write, rows, now)
+        if write.verb is not Verb.GIVE_BACK:
+            return made
+        text = made.text.replace(" FROM inboxkit_held", f"{_COUNTED} FROM inboxkit_held")
+        return dataclasses.replace(made, text=text)
+
+    patch.setattr(lease.SqliteLease, "_statement", counting)
+
+
+def retry_takes_its_count_back(patch: pytest.MonkeyPatch) -> None:
+    """A row that is to be retried later reads the same attempt again."""
+    add = Settler.add
+
+    def uncounted(self: Settler, held: Held, ending: Any) -> None:
+        is_later = isinstance(ending, settlement.Settlement) and ending.verb is Verb.POSTPONE
+        add(self, held, Release(give_back=True) if is_later else ending)
+
+    patch.setattr(Settler, "add", uncounted)
+
+
+def holds_never_end(patch: pytest.MonkeyPatch) -> None:
+    """A handler runs on when its hold is over."""
+
+    async def never(self: Renewer) -> None:
+        await anyio.sleep_forever()
+
+    patch.setattr(Renewer, "end_holds", never)
+
+
+def group_in_work_not_looked_at(patch: pytest.MonkeyPatch) -> None:
+    """A FIFO claim does not ask whether another row of the group is in work."""
+    _change_claims(patch, "NOT EXISTS (SELECT 1 FROM", "2 NOT IN (SELECT 1 FROM")
+
+
+def head_that_is_not_due_is_passed_over(patch: pytest.MonkeyPatch) -> None:
+    """Of a FIFO group the first due row is taken, not the first."""
+    fifo = claim._fifo
+
+    def passing(table: Any) -> Iterator[str]:
+        head, free, alone = fifo(table)
+        yield head.replace(" ORDER BY", f" AND {free} ORDER BY", 1)
+        yield free
+        yield alone
+
+    patch.setattr(claim, "_fifo", passing)
+
+
+def keys_go_to_any_worker(patch: pytest.MonkeyPatch) -> None:
+    """Rows of one key are handed to the workers in turn."""
+    turns = iter(range(10**9))
+    patch.setattr(workers, "_lane", lambda key, count: next(turns) % count)
+
+
+MUTANTS = [
+    Mutant(no_fence, *LATE),
+    Mutant(no_due_check, calm_schedules(), NO_ROW_IS_LOST),
+    Mutant(no_lease_check, *LATE),
+    Mutant(holds_never_end, *LATE),
+    Mutant(cap_not_looked_at_by_claims, *LATE),
+    Mutant(last_in_first_out, *ORDER),
+    Mutant(no_priority, *ORDER),
+    Mutant(wakes_ignored, *WAIT),
+    # On SQLite a claim is one hop, and nothing comes between its look and its answer.
+    Mutant(wake_during_a_claim_lost, *BURST, on="postgres"),
+    Mutant(due_times_forgotten, *WAIT),
+    Mutant(cap_off_by_one, *COUNT),
+    Mutant(cap_off_by_one_at_settlements, *COUNT),
+    Mutant(retry_counts_twice, *COUNT),
+    Mutant(retry_takes_its_count_back, *COUNT),
+    Mutant(group_in_work_not_looked_at, *FIFO),
+    Mutant(head_that_is_not_due_is_passed_over, *FIFO),
+    Mutant(last_in_first_out, *FIFO),
+    Mutant(keys_go_to_any_worker, *KEYS),
+]
