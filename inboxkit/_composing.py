@@ -84,7 +84,7 @@ async def _compose_one(
             steps=ExpirySteps(database.random.randrange(1000)),
         )
     except StartupError as error:
-        error.add_note(f"while starting subscription {queue.name!r} of service {report.instance!r}")
+        error.args = (f"subscription {queue.name!r}: {error}", *error.args[1:])
         raise
     plan = Plan(
         queue=queue.name,

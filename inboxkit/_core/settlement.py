@@ -116,7 +116,8 @@ Ending: TypeAlias = Returned | Failed | Undecodable | Spent
 
 _FINISH = Settlement(Verb.FINISH)
 _GIVE_BACK = Settlement(Verb.GIVE_BACK)
-_SHORTEST_HOLD = timedelta(milliseconds=1)
+_SHORTEST_BACKOFF = timedelta(milliseconds=10)
+"""A row that fails at once and for ever must not spin: not even under `Backoff.immediate()`."""
 
 
 def decide(ending: Ending, *, attempt: int, policy: Policy, random: Random) -> Settlement | None:
@@ -174,9 +175,9 @@ def _failure(
         return None
     if _is_last(attempt, policy):
         return _move(policy)
-    delay = choice.delay(attempt if policy.has_attempt else 1, random)
+    delay = max(choice.delay(attempt if policy.has_attempt else 1, random), _SHORTEST_BACKOFF)
     if policy.has_retry_after and not policy.is_fifo:
         return Settlement(Verb.POSTPONE, delay)
     # Postponing would put a FIFO head behind its group, and without the column there is nothing to
     # write: the row is leased by nobody instead, so that it neither loses its place nor spins.
-    return Settlement(Verb.HOLD, max(delay, _SHORTEST_HOLD))
+    return Settlement(Verb.HOLD, delay)

@@ -140,18 +140,27 @@ def _check_type(
     wanted = f"{python.__name__} values" if isinstance(python, type) else "its values"
     raise SchemaError(
         f"column {column.name!r} of table {spec.name!r}{_role(role)} is of type {met}, which cannot "
-        f"hold {wanted}; accepted: {spelt(kinds, dialect.name)}. {_cure(dialect, spec, column, kinds)}",
+        f"hold {wanted}; accepted: {spelt(kinds, dialect.name)}. {_cure(dialect, spec, column, found, kinds)}",
         table=spec.name,
         column=column.name,
     )
 
 
-def _cure(dialect: Dialect, spec: InboxSpec, column: Column, kinds: tuple[str, ...]) -> str:
+def _cure(
+    dialect: Dialect, spec: InboxSpec, column: Column, found: ColumnInfo, kinds: tuple[str, ...]
+) -> str:
     name = dialect.quote(column.name)
     first = _first(dialect, kinds)
     if dialect.name == "sqlite":
         return f"SQLite cannot change a column's type: make the table anew with {name} {first}"
-    return _alter(dialect, spec, f"ALTER COLUMN {name} TYPE {first} USING {name}::{first}")
+    # By way of text, since few types have a cast of their own; bytes and text are not each other's.
+    if first == "bytea":
+        value = f"convert_to({name}::text, 'UTF8')"
+    elif found.family == "bytea":
+        value = f"convert_from({name}, 'UTF8')::{first}"
+    else:
+        value = f"{name}::text::{first}"
+    return _alter(dialect, spec, f"ALTER COLUMN {name} TYPE {first} USING {value}")
 
 
 def _check_null(

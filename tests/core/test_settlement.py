@@ -115,3 +115,14 @@ def test_destinations_have_names() -> None:
     assert Destination(group="emails.dead").name == "emails.dead"
     assert Destination(table="dead_jobs").name == "dead_jobs"
     assert Destination(table="dead_jobs", schema="app").name == "app.dead_jobs"
+
+
+@pytest.mark.parametrize("is_fifo", [False, True])
+@pytest.mark.parametrize("has_retry_after", [False, True])
+def test_a_failing_row_never_spins(is_fifo: bool, has_retry_after: bool) -> None:
+    policy = replace(
+        PLAIN, is_fifo=is_fifo, has_retry_after=has_retry_after, on_error=Backoff.immediate()
+    )
+    settlement = decide(Failed(), attempt=1, policy=policy, random=Random(1))
+    assert settlement is not None
+    assert settlement.delay >= timedelta(milliseconds=1)

@@ -287,4 +287,4 @@ def test_refusal_names_the_subscription(
         return await refusal_of(db, full(table))
 
     error = with_database(test)
-    assert error.__notes__ == ["while starting subscription 'queue' of service 'startup'"]
+    assert str(error).startswith("subscription 'queue': ")
