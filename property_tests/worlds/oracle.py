@@ -17,9 +17,24 @@ from .history import Broken, Call, History
 from .schedule import Act, Advance, Publish, Schedule, Stop
 from .trail import Change
 
-__all__ = ["MILLISECOND", "Kind", "Rule", "attempts_are_counted", "claims_are_due", "each_call_has_its_claim",
-    "endings_are_earned", "events_tell_the_truth", "goes_as_scripted", "is_undisturbed", "kind_of", "leased_at",
-    "NO_ROW_IS_LOST", "nothing_is_lost", "one_call_at_a_time", "the_cap_holds"]  # fmt: skip
+__all__ = [
+    "MILLISECOND",
+    "NO_ROW_IS_LOST",
+    "Kind",
+    "Rule",
+    "attempts_are_counted",
+    "claims_are_due",
+    "each_call_has_its_claim",
+    "endings_are_earned",
+    "events_tell_the_truth",
+    "goes_as_scripted",
+    "is_undisturbed",
+    "kind_of",
+    "leased_at",
+    "nothing_is_lost",
+    "one_call_at_a_time",
+    "the_cap_holds",
+]  # fmt: skip
 
 Rule: TypeAlias = Callable[[History], None]
 Kind: TypeAlias = Literal[
