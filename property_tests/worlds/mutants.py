@@ -164,7 +164,7 @@ def due_times_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def cap_off_by_one(patch: pytest.MonkeyPatch) -> None:
     """One delivery more than the cap."""
-    open_form, policy = composing.open_form, composing._policy
+    open_form, policy = composing.__dict__["open_form"], composing._policy
 
     def open_larger(*args: Any, cap: int | None, **named: Any) -> Any:
         return open_form(*args, cap=cap and cap + 1, **named)

@@ -88,7 +88,7 @@ _FAULTS = [
 
 def _faults(names: st.SearchStrategy[str], count: int) -> st.SearchStrategy[Fault]:
     kinds = st.sampled_from(_FAULTS[:count])
-    return st.builds(lambda name, f: Fault(name, f[0], f[1], f[3], f[2]), names, kinds)  # type: ignore[arg-type]
+    return st.builds(lambda name, f: Fault(name, f[0], f[1], f[3], f[2]), names, kinds)
 
 
 faults = _faults(names, len(_FAULTS))
