@@ -140,7 +140,7 @@ def rough_schedules(
     *, shapes: tuple[Shape, ...] = ("plain", "kept", "fifo", "bare fifo")
 ) -> st.SearchStrategy[Schedule]:
     """Two instances that are killed, stopped and restarted, and statements that go wrong."""
-    rows = publishes(("a", "a", "b", None), 30.0)
+    rows = publishes(("a", "a", "b", None), 12.0)
     steps = st.lists(st.one_of(rows, advances, advances, faults, ends), min_size=1, max_size=10)
     anything = st.builds(
         lambda faults, rows, steps: (*faults, *rows, *steps),
