@@ -15,7 +15,7 @@ from hypothesis import Phase, settings
 # The test modules share `worlds`, and are not a package themselves.
 sys.path.insert(0, str(Path(__file__).parent))
 
-from worlds.cells import Cell, open_cell  # noqa: E402
+from worlds.cells import Cell, open_cell
 
 _DATABASE = {"database": None} if "CI" in os.environ else {}
 settings.register_profile(

@@ -10,8 +10,8 @@ from worlds.strategies import calm_schedules, crowd_schedules, rough_schedules
 
 SHAPES: tuple[Shape, ...] = ("fifo", "bare fifo")
 SCHEDULES = st.one_of(
-    calm_schedules(shapes=SHAPES, instances=("a", "b"), longest=30.0),
-    crowd_schedules(shapes=SHAPES),
+    calm_schedules(shapes=SHAPES, instances=("a", "b")),
+    crowd_schedules(SHAPES, ("a", "b")),
     rough_schedules(shapes=SHAPES),
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from inboxkit._core.backoff import Backoff
@@ -32,7 +32,6 @@ from inboxkit._core.settlement import (
     decide,
 )
 
-EXAMPLES = settings(max_examples=200)
 MICROSECOND = timedelta(microseconds=1)
 
 instants = st.datetimes(
@@ -49,7 +48,6 @@ def unit(precision: int) -> timedelta:
     return timedelta(microseconds=10 ** (6 - precision))
 
 
-@EXAMPLES
 @given(st.timedeltas(min_value=MICROSECOND, max_value=timedelta(days=10**6)))
 def test_whole_seconds_round_up_by_less_than_one(lease: timedelta) -> None:
     whole = whole_seconds(lease)
@@ -59,7 +57,6 @@ def test_whole_seconds_round_up_by_less_than_one(lease: timedelta) -> None:
     assert whole_seconds(whole) == whole
 
 
-@EXAMPLES
 @given(instants, precisions)
 def test_fitting_is_idempotent_and_near(instant: datetime, precision: int) -> None:
     fitted = fit(instant, precision)
@@ -67,21 +64,18 @@ def test_fitting_is_idempotent_and_near(instant: datetime, precision: int) -> No
     assert abs(fitted - instant) * 2 <= unit(precision)
 
 
-@EXAMPLES
 @given(instants, instants, precisions)
 def test_fitting_keeps_order(one: datetime, other: datetime, precision: int) -> None:
     first, second = sorted((one, other))
     assert fit(first, precision) <= fit(second, precision)
 
 
-@EXAMPLES
 @given(instants, st.timedeltas())
 def test_adding_never_overflows(instant: datetime, delay: timedelta) -> None:
     if delay >= timedelta(0):
         assert min(instant, LATEST) <= add(instant, delay) <= LATEST
 
 
-@EXAMPLES
 @given(instants, leases, steps, precisions)
 def test_an_expiry_is_a_lease_away(
     now: datetime, lease: timedelta, step: int, precision: int
@@ -93,7 +87,6 @@ def test_an_expiry_is_a_lease_away(
     assert fit(end, precision) == end
 
 
-@EXAMPLES
 @given(instants.filter(lambda now: now.year < 9000), leases, steps)
 def test_a_thousand_expiries_at_one_instant_are_a_thousand_tokens(
     now: datetime, lease: timedelta, step: int
@@ -104,7 +97,6 @@ def test_a_thousand_expiries_at_one_instant_are_a_thousand_tokens(
     assert max(ends) - min(ends) == 999 * MICROSECOND
 
 
-@EXAMPLES
 @given(instants, instants, leases, steps, precisions)
 def test_a_later_claim_never_ends_much_earlier(
     one: datetime, other: datetime, lease: timedelta, step: int, precision: int
@@ -119,7 +111,6 @@ def test_a_later_claim_never_ends_much_earlier(
         assert late >= early
 
 
-@EXAMPLES
 @given(
     st.tuples(instants, instants),
     leases,
@@ -148,7 +139,6 @@ def test_a_renewal_never_shortens_a_lease(
     assert fit(renewed, precision) == renewed
 
 
-@EXAMPLES
 @given(leases, st.integers(0, 999), st.integers(0, 6))
 def test_however_often_renewed_a_lease_grows_by_a_step_at_most(
     lease: timedelta, step: int, precision: int
@@ -167,7 +157,6 @@ def test_however_often_renewed_a_lease_grows_by_a_step_at_most(
         assert abs(token - plain) <= max(timedelta(milliseconds=1), unit)
 
 
-@EXAMPLES
 @given(st.floats(min_value=0, max_value=1e9), leases)
 def test_a_hold_ends_before_its_lease(reading: float, lease: timedelta) -> None:
     end = hold_end(reading, lease)
@@ -190,7 +179,6 @@ backoffs = st.one_of(
 )
 
 
-@EXAMPLES
 @given(backoffs, st.integers(-3, 10**9), st.integers())
 def test_backoff_keeps_its_bounds(backoff: Backoff, attempt: int, seed: int) -> None:
     delay = backoff.delay(attempt, Random(seed))
@@ -198,7 +186,6 @@ def test_backoff_keeps_its_bounds(backoff: Backoff, attempt: int, seed: int) -> 
     assert backoff.delay(10**9, Random(seed)) <= backoff.maximum
 
 
-@EXAMPLES
 @given(
     st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=400)),
     st.floats(1, 1e6),
@@ -235,7 +222,6 @@ def policies(draw: st.DrawFn) -> Policy:
     )
 
 
-@EXAMPLES
 @given(endings, st.integers(1, 10**9), policies(), st.integers())
 def test_every_ending_is_decided(ending: Ending, attempt: int, policy: Policy, seed: int) -> None:
     if isinstance(ending, Spent) and policy.max_attempts is None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import Phase, given, seed, settings
 from worlds.cells import Cell, open_cell
 from worlds.history import Broken
-from worlds.mutants import MUTANTS, Mutant
+from worlds.mutants import MUTANTS, PUBLISHED, Mutant, slow_answers
 from worlds.schedule import Schedule
 
 RUNS = 5
@@ -18,30 +18,10 @@ EXAMPLES = 200
 
 
 @pytest.fixture(scope="module")
-def worlds() -> Iterator[dict[str, Cell]]:
-    """Cells by database, opened when they are asked for."""
-    opened: dict[str, Cell] = {}
-    yield opened
-    for cell in opened.values():
-        cell.connection.close()
-
-
-@pytest.fixture
-def world(
-    mutant: Mutant,
-    worlds: dict[str, Cell],
-    request: pytest.FixtureRequest,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Cell]:
-    if mutant.on == "postgres":
-        with request.getfixturevalue("inbox_postgres").database() as url:
-            cell = open_cell("postgres", "asyncio", 1, url)
-            yield cell
-            cell.connection.close()
-        return
-    if "inloop" not in worlds:
-        worlds["inloop"] = open_cell("inloop", "asyncio", 1, tmp_path_factory.mktemp("mutants"))
-    yield worlds["inloop"]
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cell]:
+    cell = open_cell("inloop", "asyncio", 1, tmp_path_factory.mktemp("mutants"))
+    yield cell
+    cell.connection.close()
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[f"{n}-{m.name}" for n, m in enumerate(MUTANTS)])
@@ -76,3 +56,15 @@ def _examples_until_found(mutant: Mutant, world: Cell) -> int | None:
     except Broken:
         return examples
     return None
+
+
+def test_slow_answers_alone_break_nothing(world: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow_answers(monkeypatch)
+    schedules, rules = PUBLISHED
+
+    @settings(max_examples=50)
+    @given(schedules)
+    def holds(schedule: Schedule) -> None:
+        world.judge(schedule, *rules)
+
+    holds()

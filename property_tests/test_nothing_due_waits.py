@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from hypothesis import strategies as st
 from worlds.cells import Cell
 from worlds.oracle import nothing_is_lost
 from worlds.order import nothing_due_waits_for_a_free_worker
-from worlds.strategies import burst_schedules, calm_schedules
+from worlds.strategies import calm_schedules
 
 HOUR = 3600.0
-SCHEDULES = st.one_of(calm_schedules(by=("a",), poll=HOUR), burst_schedules())
+SCHEDULES = calm_schedules(by=("a",), poll=HOUR)
 
 
 def test_a_due_row_waits_only_for_workers(cell: Cell) -> None:

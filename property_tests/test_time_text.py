@@ -95,5 +95,3 @@ def test_text_that_sorts_wrong_is_refused(at: datetime, layout: str) -> None:
 def test_nothing_else_is_taken_for_a_time(value: object) -> None:
     with pytest.raises(MisfitError):
         read(value)
-
-

@@ -104,5 +104,5 @@ def open_cell(name: str, backend: BackendName, share: int, place: Path | str) ->
         connection.execute("PRAGMA journal_mode = WAL")
         url = f"{'sqlite+inloop' if name == 'inloop' else 'sqlite+thread'}:///{file}"
     for statement in SCHEMA["postgres" if name == "postgres" else "sqlite"]:
-        connection.execute(statement)  # type: ignore[arg-type, call-overload]
+        connection.execute(statement)
     return Cell(f"{name}-{backend}", url, backend, share, connection)

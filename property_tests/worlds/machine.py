@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -12,7 +11,7 @@ from typing import Any
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
-from inboxkit import Delivery, Outcome, Service, Settle, ack, drop, insert_rows, retry, retry_after
+from inboxkit import Delivery, Outcome, Service, insert_rows
 from inboxkit.errors import DatabaseError
 from inboxkit_testing import (
     CrashedError,
@@ -27,6 +26,7 @@ from inboxkit_testing import (
 from inboxkit_testing.backends import BackendName
 from inboxkit_testing.timeline import Note
 
+from .answers import Troubles, answered
 from .history import Call, History, Published
 from .schedule import (
     Act,
@@ -54,7 +54,7 @@ def play(schedule: Schedule, url: str, backend: BackendName) -> tuple[History, T
     gate = StatementGate(list(schedule.choices), delays=schedule.delays)
     clock = VirtualClock(gate=gate)
     machine = _Machine(schedule, url, clock)
-    with recorded() as timeline, _troubles(machine.history.notes):
+    with recorded() as timeline, Troubles(machine.history.notes):
         machine.timeline = timeline
         run(machine.main, backend=backend, clock=clock)
     machine.history.events = list(timeline)
@@ -164,7 +164,7 @@ class _Machine:
             if shape != "keyed":
                 columns["grp"] = job.group
             assert queue.row is not None
-            row = queue.row.of(Task(number), **columns)  # type: ignore[attr-defined]
+            row = queue.row.of(Task(number), **columns)
             async with self._observer.connection() as connection:
                 (id,) = await insert_rows(connection, row)
         else:
@@ -266,7 +266,7 @@ class _Machine:
                 call.ending = act.answer
             finally:
                 call.ended_at, call.ended = self.clock.now(), self._next()
-            return _answered(act)
+            return answered(act)
 
         return handle
 
@@ -297,43 +297,3 @@ class _Machine:
 
     def _note(self, text: str) -> None:
         self.timeline.add(Note(at=self.clock.now(), instance="test", queue="", text=text))
-
-
-def _answered(act: Act) -> Outcome | None:
-    match act.answer:
-        case "ack":
-            return ack()
-        case "none":
-            return None
-        case "drop":
-            return drop("as told")
-        case "retry":
-            return retry()
-        case "retry after":
-            return retry_after(timedelta(seconds=act.delay))
-        case "settle ack":
-            raise Settle(ack())
-        case "raise":
-            raise RuntimeError("as told")
-
-
-class _troubles(logging.Handler):  # noqa: N801 - used as a context
-    """Notes what the library logs beside events."""
-
-    def __init__(self, notes: list[str]) -> None:
-        super().__init__(logging.WARNING)
-        self._notes = notes
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if getattr(record, "event", None) is None:
-            self._notes.append(record.getMessage())
-
-    def __enter__(self) -> None:
-        logger = logging.getLogger("inboxkit")
-        logger.addHandler(self)
-        logger.propagate = False  # a run of two hundred examples is no log that anybody reads
-
-    def __exit__(self, *_: object) -> None:
-        logger = logging.getLogger("inboxkit")
-        logger.removeHandler(self)
-        logger.propagate = True

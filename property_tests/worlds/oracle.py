@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Literal, TypeAlias
 
 from inboxkit import events
@@ -17,9 +18,24 @@ from .history import Broken, Call, History
 from .schedule import Act, Advance, Publish, Schedule, Stop
 from .trail import Change
 
-__all__ = ["MILLISECOND", "Kind", "Rule", "attempts_are_counted", "claims_are_due", "each_call_has_its_claim",
-    "endings_are_earned", "events_tell_the_truth", "goes_as_scripted", "is_undisturbed", "kind_of", "leased_at",
-    "NO_ROW_IS_LOST", "nothing_is_lost", "one_call_at_a_time", "the_cap_holds"]  # fmt: skip
+__all__ = [
+    "MILLISECOND",
+    "NO_ROW_IS_LOST",
+    "Kind",
+    "Rule",
+    "attempts_are_counted",
+    "claims_are_due",
+    "each_call_has_its_claim",
+    "endings_are_earned",
+    "events_tell_the_truth",
+    "goes_as_scripted",
+    "is_undisturbed",
+    "kind_of",
+    "leased_at",
+    "nothing_is_lost",
+    "one_call_at_a_time",
+    "the_cap_holds",
+]  # fmt: skip
 
 Rule: TypeAlias = Callable[[History], None]
 Kind: TypeAlias = Literal[
@@ -127,7 +143,7 @@ def one_call_at_a_time(history: History) -> None:
     """No two handlers have one row at once, and none starts when its hold is over."""
     for id, calls in _calls_by_row(history).items():
         calls.sort(key=lambda call: call.started)
-        for one, other in zip(calls, calls[1:], strict=False):
+        for one, other in pairwise(calls):
             if one.ended is None or other.started < one.ended:
                 raise Broken(f"row {id} was in two handlers at once:\n  {one}\n  {other}")
         for call in calls:
@@ -234,7 +250,7 @@ def goes_as_scripted(history: History) -> None:
     for id, changes in _by_row(history).items():
         job = jobs[changes[0][1].row.number]
         if history.schedule.shape in ("plain", "kept") and job.group == "b":
-            expected, end = [], "insert"
+            expected, end = list[tuple[int, str]](), "insert"
         else:
             expected, end = _expected(job.acts, history.schedule.cap)
         got = [(call.attempt, call.ending) for call in calls.get(id, ())]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from itertools import groupby
+from datetime import UTC, datetime, timedelta
+from itertools import groupby, pairwise
 
 from inboxkit import events
 
@@ -23,7 +23,7 @@ __all__ = [
     "nothing_due_waits_for_a_free_worker",
 ]
 
-_LONG_AGO = datetime.min
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 def order_key(row: Image, schedule: Schedule) -> tuple[object, ...]:
@@ -157,7 +157,7 @@ def keys_keep_their_order(history: History) -> None:
 
 
 def _one_at_a_time(calls: list[Call], what: str) -> None:
-    for one, other in zip(calls, calls[1:], strict=False):
+    for one, other in pairwise(calls):
         if one.ended is None or other.started < one.ended:
             raise Broken(f"{what} was in two handlers at once:\n  {one}\n  {other}")
 

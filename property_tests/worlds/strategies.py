@@ -24,7 +24,7 @@ from .schedule import (
     Stop,
 )
 
-__all__ = ["burst_schedules", "calm_schedules", "crowd_schedules", "late_schedules", "rough_schedules"]
+__all__ = ["calm_schedules", "crowd_schedules", "late_schedules", "rough_schedules"]
 
 _ANSWERS: list[Answer] = ["ack", "none", "drop", "retry", "retry after", "raise", "settle ack"]
 choices = st.lists(st.integers(0, 7), max_size=12).map(tuple)
@@ -62,7 +62,10 @@ def jobs(longest: float) -> st.SearchStrategy[Job]:
 def publishes(by: tuple[str | None, ...], longest: float) -> st.SearchStrategy[Publish]:
     """One row that is inserted by one of these."""
     return st.builds(
-        Publish, jobs(longest), by=st.sampled_from(by), with_next=st.sampled_from([False, False, True])
+        Publish,
+        jobs(longest),
+        by=st.sampled_from(by),
+        with_next=st.sampled_from([False, False, True]),
     )
 
 
@@ -85,7 +88,7 @@ _FAULTS = [
 
 def _faults(names: st.SearchStrategy[str], count: int) -> st.SearchStrategy[Fault]:
     kinds = st.sampled_from(_FAULTS[:count])
-    return st.builds(lambda name, f: Fault(name, f[0], f[1], f[3], f[2]), names, kinds)  # type: ignore[arg-type]
+    return st.builds(lambda name, f: Fault(name, f[0], f[1], f[3], f[2]), names, kinds)
 
 
 faults = _faults(names, len(_FAULTS))
@@ -137,7 +140,7 @@ def rough_schedules(
     *, shapes: tuple[Shape, ...] = ("plain", "kept", "fifo", "bare fifo")
 ) -> st.SearchStrategy[Schedule]:
     """Two instances that are killed, stopped and restarted, and statements that go wrong."""
-    rows = publishes(("a", "a", "b", None), 30.0)
+    rows = publishes(("a", "a", "b", None), 12.0)
     steps = st.lists(st.one_of(rows, advances, advances, faults, ends), min_size=1, max_size=10)
     anything = st.builds(
         lambda faults, rows, steps: (*faults, *rows, *steps),
@@ -190,38 +193,26 @@ def late_schedules() -> st.SearchStrategy[Schedule]:
     )
 
 
-def burst_schedules() -> st.SearchStrategy[Schedule]:
-    """Rows that are published side by side, while claims are under way; then nothing more."""
-    return st.builds(
-        lambda count, shape, choices: Schedule(
-            tuple(Publish(Job(), "a", with_next=True) for _ in range(count)),
-            shape=shape,
-            poll=3600.0,
-            choices=choices,
-        ),
-        st.integers(2, 3),
-        st.sampled_from(["bare fifo", "plain"]),
-        st.lists(st.integers(0, 7), min_size=4, max_size=20).map(tuple),
-    )
-
-
 _BUSY = st.sampled_from([1.0, 4.0, 12.0])
 
 
-def crowd_schedules(shapes: tuple[Shape, ...] = ("plain", "kept")) -> st.SearchStrategy[Schedule]:
+def crowd_schedules(
+    shapes: tuple[Shape, ...] = ("plain", "kept"), instances: tuple[str, ...] = ("a",)
+) -> st.SearchStrategy[Schedule]:
     """Rows that are alike, and wait together while the workers are busy."""
     first = st.builds(lambda seconds: Publish(Job((Act(seconds=seconds),)), "a"), _BUSY)
     job = st.builds(
         Job,
         acts=st.sampled_from([(), (Act(seconds=1.0),), (Act("retry"),)]),
         priority=st.sampled_from([0, 0, 1, None]),
-        due_in=st.sampled_from([None, None, 0.0, 3.0]),
+        due_in=st.sampled_from([None, None, 0.0, 20.0]),
         key=st.sampled_from("xy"),
     )
     return st.builds(
         lambda first, jobs, shape, workers, choices: Schedule(
-            (*first, *(Publish(job, "a") for job in jobs), Advance(20.0)),
+            (*first, *(Publish(job, instances[-1]) for job in jobs), Advance(20.0)),
             shape=shape,
+            instances=instances,
             workers=workers,
             choices=choices,
         ),

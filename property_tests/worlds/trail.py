@@ -158,7 +158,8 @@ def _image(values: dict[str, Any] | None) -> Image | None:
     if not values:
         return None
     times = ("retry_after", "processed_at", "locked_until")
-    return Image(**{name: _time(v) if name in times else v for name, v in values.items()})
+    read: dict[str, Any] = {n: _time(v) if n in times else v for n, v in values.items()}
+    return Image(**read)
 
 
 def _time(text: str | None) -> datetime | None:
