@@ -231,7 +231,11 @@ async def test_own_connections_write_the_clocks_now(
     assert found == [(ids[0], "a", now), (ids[1], "b", instant(LATER)), (ids[2], "c", now)]
 
 
-@pytest.mark.parametrize("connection", [None, "postgresql://", sqlite3, object()], ids=["None", "url", "module", "object"])
+@pytest.mark.parametrize(
+    "connection",
+    [None, "postgresql://", sqlite3, object()],
+    ids=["None", "url", "module", "object"],
+)
 def test_unknown_connections_are_refused_by_what_is_accepted(connection: Any) -> None:
     with pytest.raises(TypeError) as caught:
         anyio.run(insert_rows, connection, row("a"))
