@@ -39,7 +39,7 @@ from .order import (
     nothing_due_waits_for_a_free_worker,
 )
 from .schedule import Schedule
-from .strategies import calm_schedules, crowd_schedules, late_schedules
+from .strategies import belated_schedules, calm_schedules, crowd_schedules, late_schedules
 
 __all__ = ["MUTANTS", "PUBLISHED", "Mutant", "slow_answers"]
 
@@ -261,7 +261,7 @@ def keys_go_to_any_worker(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTANTS = [
-    Mutant(no_fence, *LATE),
+    Mutant(no_fence, belated_schedules(), NO_ROW_IS_LOST),
     Mutant(no_due_check, calm_schedules(), NO_ROW_IS_LOST),
     Mutant(no_lease_check, *LATE),
     Mutant(holds_never_end, *LATE),

@@ -24,7 +24,13 @@ from .schedule import (
     Stop,
 )
 
-__all__ = ["calm_schedules", "crowd_schedules", "late_schedules", "rough_schedules"]
+__all__ = [
+    "belated_schedules",
+    "calm_schedules",
+    "crowd_schedules",
+    "late_schedules",
+    "rough_schedules",
+]
 
 _ANSWERS: list[Answer] = ["ack", "none", "drop", "retry", "retry after", "raise", "settle ack"]
 choices = st.lists(st.integers(0, 7), max_size=12).map(tuple)
@@ -190,6 +196,42 @@ def late_schedules() -> st.SearchStrategy[Schedule]:
         st.sampled_from(["plain", "kept"]),
         st.integers(1, 2),
         st.sampled_from([None, 1, 2]),
+    )
+
+
+def belated_schedules() -> st.SearchStrategy[Schedule]:
+    """A handler ends just before its hold does, and its settlement is sent just after the lease.
+
+    Renewals fail, and the other instance looks often: it has the row by then.
+    """
+    act = st.builds(
+        Act,
+        answer=st.sampled_from(["ack", "drop", "retry", "retry after"]),
+        seconds=st.sampled_from([3.5, 3.4, 1.0]),
+        delay=st.sampled_from([0.0, 2.0]),
+    )
+    job = st.builds(
+        Job,
+        acts=st.tuples(act, act.map(lambda act: replace(act, seconds=3.0))),
+        priority=st.sampled_from([0, None]),
+    )
+    return st.builds(
+        lambda jobs, shape, cap: Schedule(
+            (
+                Fault("a", "refuse", "renew", 40),
+                Fault("a", "delay", "settle", 1, 0.9),
+                *(Publish(job, "a") for job in jobs),
+                Advance(20.0),
+            ),
+            shape=shape,
+            instances=("a", "b"),
+            cap=cap,
+            lease=4,
+            poll=0.25,
+        ),
+        st.lists(job, min_size=1, max_size=2),
+        st.sampled_from(["plain", "kept"]),
+        st.sampled_from([None, 2]),
     )
 
 

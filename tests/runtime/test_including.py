@@ -92,7 +92,9 @@ def test_settings_that_cannot_be_are_refused(
 
 
 @pytest.mark.parametrize(
-    "what", [Handler(), JOBS, None, lambda work: None], ids=["function", "queue", "None", "lambda"]
+    "what",
+    [Handler(), JOBS, None, lambda work: None],
+    ids=["function", "queue", "None", "lambda"],
 )
 def test_only_a_subscriber_is_included(what: Any) -> None:
     with pytest.raises(DeclarationError, match="@subscriber"):
