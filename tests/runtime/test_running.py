@@ -176,13 +176,13 @@ async def test_the_body_is_cancelled_when_the_service_ends_by_an_error(
     inbox_database: Database, virtual_clock: VirtualClock
 ) -> None:
     await create(inbox_database, Job)
-    await put(inbox_database, JOBS, 1)
     left: list[float] = []
     app = serve(inbox_database, JOBS, Handler(ValueError("stop")), on_error="stop")
 
     async def body() -> None:
         async with app.running():
             try:
+                await app.broker.publish(JOBS, Work(1))
                 await anyio.sleep_forever()
             finally:
                 left.append(virtual_clock.monotonic())
