@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import logging
+import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import anyio
 
@@ -58,14 +59,25 @@ async def run(
     if not count and not until_empty:
         await app.run()
         return
-    async with app.running() as handle:
-        for number in range(count):
-            await publish(app.broker, number)
-        if until_empty:
-            await wait_until_idle(app)
-        else:
-            await anyio.sleep_forever()
-        handle.stop()
+    # `app.run()` sees to signals by itself; `app.running()` leaves them to its caller.
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with app.running(), anyio.create_task_group() as tasks:
+            tasks.start_soon(cancel_at_a_signal, signals, tasks.cancel_scope)
+            for number in range(count):
+                await publish(app.broker, number)
+            if until_empty:
+                await wait_until_idle(app)
+            else:
+                await anyio.sleep_forever()
+            tasks.cancel_scope.cancel()
+
+
+async def cancel_at_a_signal(
+    signals: AsyncIterator[signal.Signals], scope: anyio.CancelScope
+) -> None:
+    """End the block, so that the service drains and stops."""
+    async for _ in signals:
+        scope.cancel()
 
 
 async def wait_until_idle(app: Service) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -105,3 +106,19 @@ def test_a_server_that_is_not_there_is_an_error_and_no_traceback(tmp_path: Path)
     assert done.returncode == 1
     assert done.stderr.startswith("ConnectError:"), done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_a_signal_stops_an_example_without_a_traceback(
+    backend: str, number: signal.Signals, tmp_path: Path
+) -> None:
+    arguments = ["--url", "sqlite:///x.db", "--backend", backend, "--publish", "1"]
+    command = [sys.executable, str(EXAMPLES / "mailer.py"), *arguments]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        first = next(line for line in process.stderr if "started" in line)
+        process.send_signal(number)
+        _, rest = process.communicate(timeout=30)
+    assert "Traceback" not in first + rest
+    assert process.returncode == 0
