@@ -109,8 +109,14 @@ class DriverConnection(Protocol):
         """
         ...
 
-    async def begin(self) -> None:
-        """Begin a transaction for the service's own statements (write lock at once on SQLite)."""
+    async def begin(self, *, hold: bool = False) -> None:
+        """Begin a transaction (SQLite: with its write lock).
+
+        Args:
+            hold: The runtime keeps it open over a handler, so that time may pass in it; READ
+                COMMITTED whatever the server's default. Else it is a block of the service's own
+                statements.
+        """
         ...
 
     async def commit(self) -> None:
@@ -172,6 +178,8 @@ class Fence:
     renewals whose outcome is unknown."""
     attempt: int | None = None
     """What the claim stored as the row's attempt; None: no such column, or it was undecodable."""
+    hold: int | None = None
+    """The form's number of the session that holds the row; None: no session does (lease form)."""
 
 
 @dataclass(frozen=True, slots=True)

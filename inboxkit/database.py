@@ -241,6 +241,31 @@ class Database:
         async with self._lent() as connection:
             return await connection.run(script)
 
+    async def acquire(self) -> DriverConnection:
+        """Take a session of the pool for the runtime, which gives it to `release` again.
+
+        Services use `connection` and `transaction`.
+
+        Raises:
+            PoolTimeoutError: None became free within 30 seconds.
+            DatabaseBusyError: A new one was needed, and the database could not be reached.
+            ClosedError: The database is not open.
+        """
+        if self._pool is None:
+            raise self._not_open()
+        return await self._pool.acquire()
+
+    async def release(self, connection: DriverConnection, /) -> None:
+        """Take back what `acquire` lent; one inside a transaction is rolled back first.
+
+        Cancellation:
+            The session is back in any case, or closed.
+        """
+        if self._pool is not None:
+            await self._pool.release(connection)
+        else:
+            connection.terminate()
+
     async def describe(
         self, spec: InboxSpec, *, connection: Connection | None = None, fresh: bool = False
     ) -> TableInfo:

@@ -83,8 +83,11 @@ class ObservedConnection:
         finally:
             self._script, self._is_opening = None, False
 
-    async def begin(self) -> None:
-        await self._begin(Statement("begin", "BEGIN", returns_rows=False), self._inner.begin)
+    async def begin(self, *, hold: bool = False) -> None:
+        begin = Statement("begin", "BEGIN", returns_rows=False)
+        await self._begin(begin, lambda: self._inner.begin(hold=hold))
+        if hold:
+            return  # the runtime's own, kept over a handler: time may pass in it
         label = f"the transaction of connection {self.number}"
         of = f" of {self._driver.instance!r}" if self._driver.instance else ""
         self._block = self._driver.time.block(label + of)

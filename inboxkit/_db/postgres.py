@@ -98,8 +98,8 @@ class PostgresConnection(ABC):
             raise
         return result
 
-    async def begin(self) -> None:
-        await self._begin("begin", "BEGIN")
+    async def begin(self, *, hold: bool = False) -> None:
+        await self._begin("begin", _BEGIN["write"] if hold else "BEGIN")
 
     async def commit(self) -> None:
         await self._commit("commit", writes=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Protocol, TypeVar
 
 from inboxkit._sql.statement import Script
+from inboxkit.abc import DriverConnection
 
-__all__ = ["Runner"]
+__all__ = ["Lender", "Runner"]
 
 T = TypeVar("T")
 
@@ -16,4 +17,22 @@ class Runner(Protocol):
 
     async def run(self, script: Script[T], /) -> T:
         """Run a script on a connection of its own, as `DriverConnection.run` says."""
+        ...
+
+
+class Lender(Protocol):
+    """Lends sessions for as long as a row is in work; a `Database` is one."""
+
+    async def acquire(self) -> DriverConnection:
+        """Take a session of the pool, which must be given to `release` again.
+
+        Raises:
+            PoolTimeoutError: None became free within 30 seconds.
+            DatabaseBusyError: A new one was needed, and the database could not be reached.
+            ClosedError: The database is not open.
+        """
+        ...
+
+    async def release(self, connection: DriverConnection, /) -> None:
+        """Take a session back; one inside a transaction is rolled back first, a closed one forgotten."""
         ...
