@@ -96,6 +96,7 @@ async def _compose_one(
         policy=_policy(one),
         workers=1 if one.spec.fifo else (one.workers_by_key or one.workers),
         by_key=one.workers_by_key is not None and not one.spec.fifo,
+        may_claim_beside=not one.spec.fifo and one.spec.partition_key is None,
         poll_interval=queue.poll_interval or broker.poll_interval,
         timeout=one.timeout,
         middleware=middleware,
@@ -108,6 +109,7 @@ async def _compose_one(
         random=database.random,
         report=report,
         wakes=database.wakes,
+        places=database.room,
         fail=fail,
     )
 

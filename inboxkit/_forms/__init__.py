@@ -12,13 +12,14 @@ from inboxkit.abc import ClaimForm
 from inboxkit.errors import DialectError
 
 from .lease import LeaseForm
-from .runner import Runner
+from .row_lock import RowLockForm
+from .runner import Connections, Runner
 
-__all__ = ["LeaseForm", "Runner", "open_form"]
+__all__ = ["Connections", "LeaseForm", "RowLockForm", "Runner", "open_form"]
 
 
 def open_form(
-    runner: Runner,
+    database: Connections,
     spec: InboxSpec,
     info: TableInfo,
     dialect: Dialect,
@@ -31,24 +32,19 @@ def open_form(
     """Make the claim form that a description asks for.
 
     Args:
-        runner: Runs its scripts.
+        database: Runs its scripts, and lends it sessions.
         spec: The table.
         info: What the database says of it, checked.
         dialect: The database's.
         group: The queue's group; None where the table has no groups.
-        lease: How long a claim holds, in whole seconds.
+        lease: How long a claim holds, in whole seconds; of use to the lease form alone.
         cap: Most attempts; None: no cap.
         steps: The instance's, for expiries that do not repeat.
 
     Raises:
         DialectError: This database, or this version, does not serve the form.
     """
-    if spec.form == "row lock" and dialect.name == "sqlite":
-        raise DialectError(
-            f"table {spec.name!r} asks for the row lock form, and SQLite locks no rows; describe a "
-            "locked_until column (a nullable TEXT), which asks for the lease form"
-        )
-    if spec.form != "lease":
+    if spec.form == "advisory lock":
         raise DialectError(
             f"table {spec.name!r} asks for the {spec.form} form, and this version of inboxkit serves "
             "the lease form; describe a locked_until column (a nullable time)"
@@ -58,4 +54,6 @@ def open_form(
             f"table {spec.name!r} has groups, and this version of inboxkit serves one group a "
             "subscription; name the group"
         )
-    return LeaseForm(runner, spec, info, dialect, group=group, lease=lease, cap=cap, steps=steps)
+    if spec.form == "row lock":
+        return RowLockForm(database, spec, info, dialect, group=group)
+    return LeaseForm(database, spec, info, dialect, group=group, lease=lease, cap=cap, steps=steps)

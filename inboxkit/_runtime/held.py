@@ -98,7 +98,8 @@ class Held:
     @property
     def fence(self) -> Fence:
         """What the row must hold for us to write it, with every token that may stand there."""
-        return Fence(self.claimed.fence.id, tuple(self.tokens), self.claimed.fence.attempt)
+        claimed = self.claimed.fence
+        return Fence(claimed.id, tuple(self.tokens), claimed.attempt, claimed.hold)
 
     @property
     def hold_end(self) -> float | None:

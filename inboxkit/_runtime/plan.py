@@ -41,6 +41,8 @@ class Plan:
     workers: int = 1
     by_key: bool = False
     """Whether each worker serves its share of the keys, in order."""
+    may_claim_beside: bool = True
+    """Whether several claims may be in flight: not where rows are to be worked on in order."""
     poll_interval: timedelta = timedelta(seconds=1)
     timeout: timedelta | None = None
     """Most time for a handler; past it the delivery is a failure."""

@@ -15,6 +15,7 @@ from .statement import Script, Statement, Transaction
 
 if TYPE_CHECKING:
     from .lease import LeaseStatements
+    from .row_lock import RowLockStatements
     from .table import BoundColumn, Table
 
 __all__ = ["Dialect", "DialectName", "get_dialect"]
@@ -62,6 +63,14 @@ class Dialect(Protocol):
 
     def lease(self, table: Table, *, group: str | None, cap: int | None) -> LeaseStatements:
         """The statements of the lease form for one queue."""
+        ...
+
+    def row_lock(self, table: Table, *, group: str | None) -> RowLockStatements:
+        """The statements of the row lock form for one queue.
+
+        Raises:
+            DialectError: The database locks no rows.
+        """
         ...
 
     def insert(

@@ -18,6 +18,7 @@ from inboxkit._sql.check import check
 from inboxkit._sql.dialect import get_dialect
 from inboxkit._sql.insert import insert
 from inboxkit._sql.statement import Script, Statement
+from inboxkit.abc import DriverConnection
 from inboxkit.database import Database
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
@@ -69,6 +70,14 @@ class Bench:
         """Run a script on the database, and note it."""
         self.runs.append(f"{script.name} {script.transaction}")
         return await self.db.run(script)
+
+    async def acquire(self) -> DriverConnection:
+        """Lend a session of the database's."""
+        return await self.db.acquire()
+
+    async def release(self, connection: DriverConnection) -> None:
+        """Take it back."""
+        await self.db.release(connection)
 
     async def create(self, *extra: str, ddl: str = "", **roles: Any) -> None:
         """Make the table that a description asks for, or `ddl` with {table} in it."""

@@ -15,6 +15,7 @@ from inboxkit._sql.table import BoundColumn, Table
 
 from . import ddl, describe, names, values
 from .lease import PostgresLease
+from .row_lock import PostgresRowLock
 
 __all__ = ["Postgres"]
 
@@ -53,6 +54,10 @@ class Postgres:
     def lease(self, table: Table, *, group: str | None, cap: int | None) -> PostgresLease:
         """Statements of the lease form."""
         return PostgresLease(table, group=group, cap=cap)
+
+    def row_lock(self, table: Table, *, group: str | None) -> PostgresRowLock:
+        """Statements of the row lock form."""
+        return PostgresRowLock(table, group=group)
 
     def insert(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NoReturn
 
 from inboxkit._core.spec import Column, InboxSpec, Role
 from inboxkit._sql.convert import Converter
@@ -12,6 +12,7 @@ from inboxkit._sql.dialect import DialectName
 from inboxkit._sql.info import ColumnInfo, TableInfo
 from inboxkit._sql.statement import Script, Statement, Transaction
 from inboxkit._sql.table import BoundColumn, Table
+from inboxkit.errors import DialectError
 
 from . import ddl, describe, names, values
 from .lease import SqliteLease
@@ -51,6 +52,13 @@ class Sqlite:
     def lease(self, table: Table, *, group: str | None, cap: int | None) -> SqliteLease:
         """Statements of the lease form."""
         return SqliteLease(table, group=group, cap=cap)
+
+    def row_lock(self, table: Table, *, group: str | None) -> NoReturn:  # noqa: ARG002
+        """There are none."""
+        raise DialectError(
+            f"table {table.spec.name!r} asks for the row lock form, and SQLite locks no rows; describe "
+            "a locked_until column (a nullable TEXT), which asks for the lease form"
+        )
 
     def insert(
         self,
