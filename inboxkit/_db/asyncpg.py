@@ -13,6 +13,7 @@ import anyio
 import asyncpg
 
 from inboxkit._db.instants import from_microseconds, to_microseconds
+from inboxkit._db.keepalive import keep_alive
 from inboxkit._db.placeholders import parse
 from inboxkit._db.postgres import PostgresConnection, rows_written
 from inboxkit._db.postgres_errors import NoAnswerError, is_lost, judged, lost
@@ -200,6 +201,7 @@ async def _open(url: str, timeout: float) -> Any:
         )
         # Not among the start-up settings: poolers refuse those that they do not know.
         await connection.execute(f"SET statement_timeout = {round(timeout * 1000)}")
+        keep_alive(connection._transport.get_extra_info("socket"))
     except BaseException:
         connection.terminate()
         raise

@@ -17,13 +17,18 @@ from psycopg.pq import ConnStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
 from inboxkit._db.exchange import Exchange, is_ready
+from inboxkit._db.keepalive import COUNT, IDLE, INTERVAL
 from inboxkit._db.postgres_errors import NoAnswerError
 from inboxkit._db.psycopg_types import register_loaders
 from inboxkit._db.shield import LAST_WORD, outlast
 
 __all__ = ["PsycopgSession", "open_session"]
 
-_KEEPALIVES: Final = {"keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
+_KEEPALIVES: Final = {
+    "keepalives_idle": str(IDLE),
+    "keepalives_interval": str(INTERVAL),
+    "keepalives_count": str(COUNT),
+}
 
 
 class PsycopgSession(psycopg.AsyncConnection[tuple[Any, ...]]):
