@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import anyio
 
@@ -33,7 +34,7 @@ class Ender:
         report: The log.
         settled: Called once for each delivery for which nothing more will be written.
         due: Called with what was written once the row can be claimed again.
-        pause: Called with the seconds for which nothing is to be claimed.
+        pause: Called with the row that failed, and the seconds for which nothing is to be claimed.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class Ender:
         *,
         settled: Callable[[Held], None],
         due: Callable[[Settlement | Release, Settled], None],
-        pause: Callable[[float], None],
+        pause: Callable[[Any, float], None],
     ) -> None:
         self._form = form
         self._report = report
@@ -106,17 +107,17 @@ class Ender:
             case "written":
                 self._written(held, ending, answer)
             case "lost" | "gone":
-                self._pause(_SHORTEST_PAUSE.total_seconds())
+                self._pause(held.id, _SHORTEST_PAUSE.total_seconds())
                 held.lost.set()
                 self._report.lost(held, "its connection ended before its settlement was written")
             case "failed":
-                self._pause(_SHORTEST_PAUSE.total_seconds())
+                self._pause(held.id, _SHORTEST_PAUSE.total_seconds())
                 self._report.trouble(
                     f"row {held.id!r} could not be settled; it is handed out again after a second",
                     answer.error,
                 )
             case "unknown":
-                self._pause(_SHORTEST_PAUSE.total_seconds())
+                self._pause(held.id, _SHORTEST_PAUSE.total_seconds())
                 self._report.trouble(
                     f"row {held.id!r}: the answer to its settlement was lost; if it was not written, "
                     "the row is handed out again",
@@ -131,7 +132,7 @@ class Ender:
         if ending.verb is Verb.HOLD:
             # No column can keep this back-off: the row is due again, and its queue rests instead.
             rest = max(ending.delay, _SHORTEST_PAUSE)
-            self._pause(rest.total_seconds())
+            self._pause(held.id, rest.total_seconds())
             answer = replace(answer, due=add(answer.due, rest) if answer.due else None)
         self._due(ending, answer)
         self._report.settled(held, ending, answer.due)

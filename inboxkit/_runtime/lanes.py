@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from random import Random
+from typing import Any
 
 import anyio
 
@@ -36,8 +37,8 @@ class Lanes:
         count: How many claims may be in flight.
         room: How many rows may be taken now, claims in flight not counted.
         places: The pool's.
-        accept: Takes over what a claim brought, and whether the subscription is stopping. A claim
-            that brought rows has taken one place, which is then the receiver's.
+        accept: Takes over what a claim brought, and whether it is to be given back. A claim that
+            brought rows has taken one place, which is then the receiver's.
     """
 
     def __init__(
@@ -70,14 +71,22 @@ class Lanes:
         self._prober: int | None = None
         """The lane that alone looks whether rows have come; None: all may claim."""
         self._paused_until = 0.0
+        self._resting: dict[Any, float] = {}
+        """Rows that failed, with the monotonic second before which no handler gets them."""
 
     def room_made(self) -> None:
         """A row left work here."""
         self._tell_lanes()
 
-    def pause(self, seconds: float) -> None:
-        """Claim nothing for so long, and then look at once."""
-        self._paused_until = max(self._paused_until, self._clock.monotonic() + seconds)
+    def pause(self, id: Any, seconds: float) -> None:
+        """A row came back at once because it failed: claim nothing for so long, and then look.
+
+        A claim in flight may bring the same row: it is given back.
+        """
+        now = self._clock.monotonic()
+        self._resting = {each: end for each, end in self._resting.items() if end > now}
+        self._resting[id] = now + seconds
+        self._paused_until = max(self._paused_until, now + seconds)
         self._waker.wake(later(self._clock.now(), timedelta(seconds=seconds)))
 
     def stop(self) -> None:
@@ -134,7 +143,7 @@ class Lanes:
                     self._places.leave()
             if claim is not None:
                 self._failures.end()
-                self._accept(claim, self._stopping.is_set())
+                self._accept(claim, self._stopping.is_set() or self._is_resting(claim))
         finally:
             self._claiming -= 1
             self._tell_lanes()
@@ -146,6 +155,10 @@ class Lanes:
     def _is_held_up(self) -> bool:
         """Whether a stop or a pause began while this waited for its place."""
         return self._stopping.is_set() or self._paused_until > self._clock.monotonic()
+
+    def _is_resting(self, claim: Claim) -> bool:
+        now = self._clock.monotonic()
+        return any(self._resting.get(row.fence.id, now) > now for row in claim.rows)
 
     async def _claim_shielded(self) -> Claim:
         """A cancelled claim may have taken effect: so its answer is waited for, within a bound."""

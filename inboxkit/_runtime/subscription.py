@@ -181,15 +181,19 @@ class Subscription:
     def _room(self) -> int:
         return self._workers.room - len(self._holds)
 
-    def _accept(self, claim: Claim, is_stopping: bool) -> None:
+    def _accept(self, claim: Claim, is_unwanted: bool) -> None:
         older = {held.id: held for held in self._holds.values()} if claim.rows else {}
         for claimed in claim.rows:
-            if claimed.fence.id in older:
-                self._supersede(older[claimed.fence.id])
+            is_back_early = False
+            if (before := older.get(claimed.fence.id)) is not None:
+                self._supersede(before)
+                # Its session let go of the row and the answer is on its way: whether the row is to
+                # rest, nobody knows yet.
+                is_back_early = before.stage is Stage.ENDED and claimed.fence.hold is not None
             held = Held(claimed, self._form.lease)
             self._holds[id(held)] = held
             self._report.claimed(held)
-            if is_stopping:
+            if is_unwanted or is_back_early:
                 self._release(held)
             elif claimed.spent:
                 settlement = decide(
