@@ -67,17 +67,16 @@ class RowLockForm:
         limit = min(limit, 1) if self._table.spec.fifo else limit
         number = next(self._numbers)
         connection = await self._lender.acquire()
-        claim: Claim | None = None
         try:
             await connection.begin(hold=True)
             script = Script("claim", partial(self._claim, limit, number), "none")
             claim = await connection.run(script)
-        finally:
-            if claim is not None and claim.rows:
+            if claim.rows:
                 self._sessions[number] = connection
-            else:
+            return claim
+        finally:
+            if number not in self._sessions:
                 await self._lender.release(connection)
-        return claim
 
     def _claim(self, limit: int, number: int, reading: Reading) -> Steps[Claim]:
         aside = {id: end for id, end in self._aside.items() if end > reading.monotonic}

@@ -283,7 +283,9 @@ def test_a_settlement_that_fails_gives_the_row_back_at_once(bench: Any) -> None:
             "CREATE OR REPLACE FUNCTION never() RETURNS trigger LANGUAGE plpgsql AS "
             "$$ BEGIN RETURN NULL; END $$; "
         )
-        trigger = "CREATE TRIGGER never BEFORE DELETE ON {table} FOR EACH ROW EXECUTE FUNCTION never()"
+        trigger = (
+            "CREATE TRIGGER never BEFORE DELETE ON {table} FOR EACH ROW EXECUTE FUNCTION never()"
+        )
         await bench.create(check, parent, deferred, seed, never, trigger, locked_until=None)
         (id,) = await bench.insert({})
         form = bench.form()
@@ -343,7 +345,9 @@ def test_a_claim_that_fails_or_is_cancelled_keeps_no_session(bench: Any) -> None
             await other.execute(f"LOCK TABLE {bench.name}")
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(lambda: form.claim(limit=1))
-                while not await bench.db.fetch_value("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+                while not await bench.db.fetch_value(
+                    "SELECT count(*) FROM pg_locks WHERE NOT granted"
+                ):
                     await anyio.lowlevel.checkpoint()
                 tasks.cancel_scope.cancel()
             assert in_use(bench) == 1

@@ -171,8 +171,8 @@ async def test_handlers_of_five_minutes_keep_their_rows_from_everybody_else(
     other = another(inbox_database)
     async with (
         other,
-        serve(inbox_database, MAILS, handler, workers=4).running(),
-        serve(other, MAILS, rival, workers=4).running(),
+        serve(inbox_database, MAILS, handler, workers=4, poll_interval=MINUTE).running(),
+        serve(other, MAILS, rival, workers=4, poll_interval=MINUTE).running(),
     ):
         await virtual_clock.advance(4 * MINUTE)
         assert handler.now + rival.now == 2
@@ -269,29 +269,34 @@ async def test_a_settlement_that_is_refused_does_not_spin_and_counts_nothing(
     async with TestApp(serve(inbox_database, MAILS, handler, workers=2, poll_interval=HOUR)) as app:
         await app.advance(20.5 * SECOND)
         assert handler.numbers.count(2) == 1
-        assert handler.numbers.count(1) == 21
+        assert 19 <= handler.numbers.count(1) <= 21
         assert set(handler.attempts) == {1}
         assert await table(inbox_database, Mail) == [(1, 1)]
         told = warnings(caplog, "row 1 could not be settled")
         assert len(told) == handler.numbers.count(1)
-    assert "ConstraintError" in str([r.exc_info for r in caplog.records if r.exc_info][0])
+    assert "ConstraintError" in str(next(r.exc_info for r in caplog.records if r.exc_info))
 
 
-async def test_a_lost_answer_to_a_commit_is_said_once_and_never_repeated(
+async def test_lost_answers_are_said_and_nothing_is_repeated_or_stuck(
     inbox_database: Database, virtual_clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     await create(inbox_database, Mail)
     handler = Handler()
     async with TestApp(serve(inbox_database, MAILS, handler)) as app:
-        observed(inbox_database).faults.lose_reply("commit")
-        async with another(inbox_database, "other") as other:
-            await put(other, MAILS, 1)
-        await app.advance(2 * SECOND)
+        faults = observed(inbox_database).faults
+        settlement, claim = faults.lose_reply("settle"), faults.lose_reply("claim")
+        await app.publish(MAILS, Work(1))
+        await app.advance(3 * SECOND)
         await app.publish(MAILS, Work(2))
-        await app.advance(2 * SECOND)
-    assert handler.numbers == [1, 2]
+        assert (settlement.hits, claim.hits) == (1, 1)
+        assert handler.numbers == [1, 2]
+        assert handler.attempts == [1, 1]
+        held = observed(inbox_database).recording.transactions("claim")
+        assert [t.outcome for t in held if len(t.statements) > 1] == ["failed", "committed"]
+    assert inbox_database.room._free == 9
     assert len(warnings(caplog, "the answer to its settlement was lost")) == 1
-    assert len([r for r in caplog.records if r.levelname == "WARNING"]) == 1
+    assert len(warnings(caplog, "a claim failed")) == 1
+    assert len([r for r in caplog.records if r.levelname == "WARNING"]) == 2
 
 
 @pytest.mark.parametrize("workers", [1, 2])
