@@ -35,6 +35,7 @@ class Ender:
         settled: Called once for each delivery for which nothing more will be written.
         due: Called with what was written once the row can be claimed again.
         pause: Called with the row that failed, and the seconds for which nothing is to be claimed.
+        answered: Called with each delivery once its answer is there, and whether its row rests now.
     """
 
     def __init__(
@@ -45,12 +46,14 @@ class Ender:
         settled: Callable[[Held], None],
         due: Callable[[Settlement | Release, Settled], None],
         pause: Callable[[Any, float], None],
+        answered: Callable[[Held, bool], None],
     ) -> None:
         self._form = form
         self._report = report
         self._settled = settled
         self._due = due
         self._pause = pause
+        self._answered = answered
         self._pending: list[Held] = []
         self._event = anyio.Event()
 
@@ -101,6 +104,9 @@ class Ender:
             self._due(ending, answer)
         else:
             self._take_answer(held, ending, answer)
+        is_hold = isinstance(ending, Settlement) and ending.verb is Verb.HOLD
+        is_resting = is_hold or (answer.result != "written" and not was_lost)
+        self._answered(held, is_resting)
 
     def _take_answer(self, held: Held, ending: Settlement | Release, answer: Settled) -> None:
         match answer.result:

@@ -181,6 +181,8 @@ class Lanes:
     async def _rest(self, lane: int, error: Exception) -> None:
         if self._is_prober(lane):
             await wait_for(self._stopping, self._clock, self._failures.add(error))
+        else:
+            self._waker.wake()  # this claim may have been the one that was to see what woke it
 
     def _is_prober(self, lane: int) -> bool:
         """Whether this lane is the one that looks, now that a claim took nothing."""

@@ -114,7 +114,12 @@ class Subscription:
             accept=self._accept,
         )
         self._settler = Ender(
-            form, report, settled=self._forget, due=self._tell_due, pause=lanes.pause
+            form,
+            report,
+            settled=self._forget,
+            due=self._tell_due,
+            pause=lanes.pause,
+            answered=self._answered,
         )
         self._keeper = Watcher(form, clock, holds=self._holds.values, lost=self._lose)
 
@@ -184,29 +189,40 @@ class Subscription:
     def _accept(self, claim: Claim, is_unwanted: bool) -> None:
         older = {held.id: held for held in self._holds.values()} if claim.rows else {}
         for claimed in claim.rows:
-            is_back_early = False
-            if (before := older.get(claimed.fence.id)) is not None:
+            before = older.get(claimed.fence.id)
+            if before is not None:
                 self._supersede(before)
-                # Its session let go of the row and the answer is on its way: whether the row is to
-                # rest, nobody knows yet.
-                is_back_early = before.stage is Stage.ENDED and claimed.fence.hold is not None
             held = Held(claimed, self._form.lease)
             self._holds[id(held)] = held
             self._report.claimed(held)
-            if is_unwanted or is_back_early:
+            if is_unwanted:
                 self._release(held)
-            elif claimed.spent:
-                settlement = decide(
-                    Spent(),
-                    attempt=claimed.attempt or 1,
-                    policy=self.plan.policy,
-                    random=self._random,
-                )
-                self._settler.add(held, settlement or Settlement(Verb.GIVE_BACK))
+            elif before is not None and before.stage is Stage.ENDED and self._form.lease is None:
+                # The older delivery's session let go of the row, and the answer is on its way.
+                before.successor = held
             else:
-                self._workers.hand_over(held)
+                self._begin(held)
         if claim.rows:
             self._keeper.notify()
+
+    def _begin(self, held: Held) -> None:
+        claimed = held.claimed
+        if not claimed.spent:
+            self._workers.hand_over(held)
+            return
+        settlement = decide(
+            Spent(), attempt=claimed.attempt or 1, policy=self.plan.policy, random=self._random
+        )
+        self._settler.add(held, settlement or Settlement(Verb.GIVE_BACK))
+
+    def _answered(self, before: Held, is_resting: bool) -> None:
+        held = before.successor
+        if held is None or held.stage is not Stage.QUEUED:
+            return
+        if is_resting:
+            self._release(held)
+        else:
+            self._begin(held)
 
     async def _deliver(self, held: Held) -> None:
         if held.stage is not Stage.QUEUED:
