@@ -58,6 +58,7 @@ class Claimer:
         self._ended = anyio.Event()
         self._failures = 0
         self._was_told = False
+        self._is_looking = False
         self._in_flight: anyio.CancelScope | None = None
 
     def room_made(self) -> None:
@@ -99,7 +100,8 @@ class Claimer:
         await self._has_room.wait()
 
     async def _claim(self, limit: int) -> None:
-        self._waker.start_claim()
+        if not self._is_looking:
+            self._waker.start_claim()
         try:
             claim = await self._claim_shielded(limit)
         except (DatabaseError, StartupError, TimeoutError) as error:
@@ -108,9 +110,11 @@ class Claimer:
         self._failures, self._was_told = 0, False
         self._report.recovered()
         self._accept(claim, self._stopping.is_set())
+        # A claim that goes on where the last one stopped does not see what wakes tell of.
+        self._is_looking = claim.more
         is_full = len(claim.rows) + claim.undecodable >= limit
         met_spent = any(row.spent for row in claim.rows)
-        if not is_full and not met_spent and not self._stopping.is_set():
+        if not is_full and not met_spent and not claim.more and not self._stopping.is_set():
             await self._waker.wait()
 
     async def _claim_shielded(self, limit: int) -> Claim:
