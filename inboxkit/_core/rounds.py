@@ -4,8 +4,9 @@ While another group has a due head, no group is served twice: who was served wai
 over. This is kept in memory, by each subscription for itself: a restart begins a new round, and two
 services each have their own.
 
-A claim looks at a number of groups at most. Where the table has more, they are looked at in parts,
-by name: within a part the rounds hold, and the parts come one after the other.
+A claim looks at a number of groups at most. Where the table has more, a round goes through them in
+parts, by name: a part's groups come in the order of their heads, and then those of the next part. A
+group that comes late, in a part that is over, waits for the next round.
 """
 
 from __future__ import annotations

@@ -67,4 +67,6 @@ def open_form(
         return EveryGroupForm(
             runner, spec, info, dialect, others=others, lease=lease, cap=cap, steps=steps
         )
+    if spec.group is not None and group is None:
+        raise DialectError(f"table {spec.name!r} has groups; name the one to serve, or serve all")
     return LeaseForm(runner, spec, info, dialect, group=group, lease=lease, cap=cap, steps=steps)
