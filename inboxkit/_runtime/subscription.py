@@ -158,6 +158,7 @@ class Subscription:
                     attempt=claimed.attempt or 1,
                     policy=self.plan.policy,
                     random=self._random,
+                    group=claimed.group,
                 )
                 self._settler.add(held, settlement or Settlement(Verb.GIVE_BACK))
             else:
@@ -203,6 +204,7 @@ class Subscription:
             attempt=held.claimed.attempt or 1,
             policy=self.plan.policy,
             random=self._random,
+            group=held.claimed.group,
         )
         if settlement is None:
             self._release(held, counted=True)
@@ -254,6 +256,8 @@ class Subscription:
         if self._holds.pop(id(held), None) is not None:
             self._idle.set()
             self._claimer.room_made()
+            if self.plan.is_every_group and self.plan.policy.is_fifo:
+                self.waker.wake()  # the next of its group may be due
 
     def _tell_due(self, ending: Settlement | Release, answer: Settled) -> None:
         if isinstance(ending, Settlement) and ending.verb is Verb.FINISH:
