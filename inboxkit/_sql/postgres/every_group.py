@@ -161,10 +161,17 @@ def _key_names(table: Table) -> Iterator[str]:
 
 def _first_rows(table: Table, names: str, group: str, *, most: int, lock: str) -> str:
     base = " AND ".join((f"q.{table.get(Role.GROUP).sql} = {group}", *unfinished(table, "q")))
+    lease = table.get(Role.LOCKED_UNTIL).sql
+    found = list(branches(table, *now(table)))
+    orders = [", ".join(keys(table, "q.", is_even=part.is_even)) for part in found]
+    if is_apart(table, Role.LOCKED_UNTIL):
+        # Rows whose lease has ended are few, and sorted; no index is to give their order, or without
+        # statistics PostgreSQL would walk the whole table by id in search of one.
+        orders[-1] = f"q.{lease} IS NULL, {orders[-1]}"
     parts = [
         f"SELECT {names} FROM {table.sql} AS q WHERE {base} AND {part.condition} "
-        f"ORDER BY {', '.join(keys(table, 'q.', is_even=part.is_even))} LIMIT {most}{lock}"
-        for part in branches(table, *now(table))
+        f"ORDER BY {order} LIMIT {most}{lock}"
+        for part, order in zip(found, orders, strict=True)
     ]
     if len(parts) == 1:
         return parts[0]
