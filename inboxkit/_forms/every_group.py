@@ -60,7 +60,7 @@ class EveryGroupForm(LeaseForm):
                 reading.now, self._lease, steps=self._steps, precision=self._table.precision
             )
             now = self._table.instant(reading.now)
-            look = Look(self._rounds.after, self._rounds.served, limit + _SPARE)
+            look = Look(self._rounds.after, self._rounds.served, _few(limit + _SPARE))
             answer = yield self._groups.look(look, now=now)
             stop = answer.rows[0][2]
             found = [Turn(name, bool(again)) for name, again, _ in answer.rows if name is not None]
@@ -97,13 +97,15 @@ class EveryGroupForm(LeaseForm):
         return [turn for turn in found if turn.group in kept], [turn.group for turn in tried]
 
     def _most(self, turns: Sequence[Turn], limit: int) -> int:
-        """Most rows of one group: the others have one each first.
-
-        In powers of two, so that few texts are prepared.
-        """
+        """Most rows of one group: the others have one each first."""
         if self._table.spec.fifo or len(turns) >= limit:
             return 1
-        return 1 << (limit - len(turns)).bit_length()
+        return _few(limit - len(turns) + 1)
+
+
+def _few(number: int) -> int:
+    """This or somewhat more: of few values, so that few texts are prepared."""
+    return 1 << (number - 1).bit_length()
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ class PostgresEveryGroup:
         self._others = [encode(group) for group in others.groups]
         self._shape = () if shape is None else (encode(shape.prefix), encode(shape.suffix))
         self._looks: dict[tuple[bool, int], str] = {}
-        self._takes: dict[tuple[int, int], str] = {}
+        self._takes: dict[int, str] = {}
 
     def look(self, look: Look, *, now: Any) -> Statement:
         """Go from group to group."""
@@ -72,13 +72,13 @@ class PostgresEveryGroup:
         self, turns: Sequence[Turn], *, now: Any, expiry: Any, limit: int, most: int
     ) -> Steps[Sequence[Row]]:
         """Lock and lease in one statement."""
-        text = self._takes.get((limit, most))
+        text = self._takes.get(most)
         if text is None:
-            text = take_text(self._table, threshold=self._threshold, limit=limit, most=most)
-            self._takes[limit, most] = text
+            text = take_text(self._table, threshold=self._threshold, most=most)
+            self._takes[most] = text
         groups = [turn.group for turn in turns]
         again = [int(turn.is_again) for turn in turns]
-        answer = yield Statement("claim", text, (now, expiry, groups, again))
+        answer = yield Statement("claim", text, (now, expiry, groups, again, limit))
         return answer.rows
 
 
@@ -179,14 +179,13 @@ def _first_rows(table: Table, names: str, group: str, *, most: int, lock: str) -
     return f"SELECT * FROM ({union}) AS q ORDER BY {', '.join(keys(table, 'q.'))} LIMIT {most}"
 
 
-def take_text(table: Table, *, threshold: int, limit: int, most: int) -> str:
+def take_text(table: Table, *, threshold: int, most: int) -> str:
     """The claim. ``$1``: now, ``$2``: the expiry, ``$3``: groups, ``$4``: 1 for those that are a
-    round ahead of the others, else 0.
+    round ahead of the others, else 0, ``$5``: most rows.
 
     Args:
         table: Of the groups.
         threshold: Above this attempt the claim does not count.
-        limit: Most rows.
         most: Most rows of one group.
     """
     cast = table.get(Role.GROUP).info.cast
@@ -213,7 +212,7 @@ def take_text(table: Table, *, threshold: int, limit: int, most: int) -> str:
     )
     return (
         f"WITH found AS ({rows}), "
-        f"due AS (SELECT * FROM found AS q ORDER BY q.inboxkit_turn, {order} LIMIT {limit}), "
+        f"due AS (SELECT * FROM found AS q ORDER BY q.inboxkit_turn, {order} LIMIT $5::int), "
         f"taken AS ({taken}) "
         f"SELECT {', '.join(names)} FROM due AS q ORDER BY q.inboxkit_turn, {order}"
     )
