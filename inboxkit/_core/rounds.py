@@ -11,9 +11,36 @@ group that comes late, in a part that is over, waits for the next round.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
 
-__all__ = ["Rounds"]
+__all__ = ["Found", "Rounds", "Turn"]
+
+_FRESH: Final = 1.0
+"""Seconds for which a part's heads are taken in the order in which they were seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A group whose turn it is."""
+
+    group: str
+    is_again: bool
+    """It had its turn in this round: this is the next round's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a look came to."""
+
+    turns: Sequence[Turn]
+    """Groups with a due head: first those that were not served in this round, each in the order of
+    their heads."""
+    stop: str | None
+    """The group at which it stopped; None: it came to the end of the table."""
+    at: float
+    """The monotonic second of it."""
 
 
 class Rounds:
@@ -22,8 +49,9 @@ class Rounds:
     def __init__(self) -> None:
         self._after: str | None = None
         self._served: dict[str, None] = {}
-        self._tried: set[str] = set()
+        self._missed: set[str] = set()
         self._is_blank = True
+        self._known: Found | None = None
 
     @property
     def after(self) -> str | None:
@@ -35,54 +63,72 @@ class Rounds:
         """Groups that had their turn."""
         return tuple(self._served)
 
-    def is_whole(self, stop: str | None) -> bool:
-        """Whether a look saw all groups of the table.
+    def is_whole(self, found: Found) -> bool:
+        """Whether a look saw all groups of the table."""
+        return self._after is None and found.stop is None
+
+    def known(self, limit: int, at: float) -> Found | None:
+        """What the last look found and no claim has tried yet, where that is enough for one more.
+
+        Only in tables that are looked at in parts: it saves the look, and costs the order of heads
+        that came since.
 
         Args:
-            stop: The group at which it stopped; None: it came to the end.
+            limit: How many rows are wanted.
+            at: The monotonic second.
         """
-        return self._after is None and stop is None
+        known = self._known
+        if known is None or len(known.turns) < limit or at - known.at >= _FRESH:
+            return None
+        return known
 
-    def took(
-        self, taken: Sequence[str], tried: Collection[str], *, limit: int, stop: str | None
-    ) -> bool:
+    def first(self, found: Found) -> Found:
+        """What can be served of what was found: in a part, each group once, and then the next part."""
+        if self.is_whole(found):
+            return found
+        turns = [turn for turn in found.turns if not turn.is_again]
+        return Found(turns, found.stop, found.at)
+
+    def took(self, found: Found, taken: Sequence[str], tried: Sequence[str], *, limit: int) -> bool:
         """Note what a claim brought.
 
         Args:
+            found: The groups with a due head when it looked.
             taken: The group of each row, in order.
-            tried: Groups that had a due head when it looked, and whose turn it was.
+            tried: The groups at which that was tried.
             limit: How many rows were asked for.
-            stop: Where its look stopped; None: at the end of the table.
 
         Returns:
             Whether to claim again at once, as there may be due heads that it did not see or get.
         """
-        is_whole = self.is_whole(stop)
         for group in taken:
             if group in self._served:
                 self._served.clear()  # its turn again: the next round has begun
             self._served[group] = None
         if taken:
             self._is_blank = False
-            self._tried.clear()
-        missed = set(tried).difference(taken)
-        is_new = not self._tried.issuperset(missed)
+            self._missed.clear()
+        missed = [group for group in tried if group not in set(taken)]
+        is_new = not self._missed.issuperset(missed)
         # Somebody else was at these. They had their turn, so that they hold nobody up.
-        self._tried.update(missed)
-        self._served.update(dict.fromkeys(group for group in tried if group in missed))
-        if is_whole:
+        self._missed.update(missed)
+        self._served.update(dict.fromkeys(missed))
+        if self.is_whole(found):
+            self._known = None
             return is_new and len(taken) < limit
+        left = [turn for turn in found.turns if turn.group not in self._served]
+        self._known = Found(left, found.stop, found.at)
         if missed or len(taken) >= limit:
             return True
-        return self._go_on(stop)
+        return self._go_on(found.stop)
 
     def _go_on(self, stop: str | None) -> bool:
         """Nobody is left to be served in this part; the next is looked at."""
-        self._after = stop
+        self._after, self._known = stop, None
         self._served.clear()
         if stop is not None:
             return True
         has_found = not self._is_blank
         self._is_blank = True
-        self._tried.clear()
+        self._missed.clear()
         return has_found

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 from inboxkit._core.lease import ExpirySteps, expiry
-from inboxkit._core.rounds import Rounds
+from inboxkit._core.rounds import Found, Rounds, Turn
 from inboxkit._core.spec import InboxSpec, Role
 from inboxkit._sql.dialect import Dialect
-from inboxkit._sql.every_group import Look, Others, Turn, get_every_group
+from inboxkit._sql.every_group import Look, Others, get_every_group
 from inboxkit._sql.info import TableInfo
 from inboxkit._sql.lease import Row
 from inboxkit._sql.statement import Reading, Script, Steps
@@ -22,8 +22,9 @@ from .runner import Runner
 
 __all__ = ["EveryGroupForm"]
 
-_SPARE: Final = 8
-"""Groups beyond the limit that a claim looks for: other services may be at the first ones."""
+_MOST_FOUND: Final = 128
+"""Groups that a look answers, unless more rows are wanted. Beyond the limit, since other services may
+be at the first ones."""
 
 
 class EveryGroupForm(LeaseForm):
@@ -60,14 +61,10 @@ class EveryGroupForm(LeaseForm):
                 reading.now, self._lease, steps=self._steps, precision=self._table.precision
             )
             now = self._table.instant(reading.now)
-            look = Look(self._rounds.after, self._rounds.served, _few(limit + _SPARE))
-            answer = yield self._groups.look(look, now=now)
-            stop = answer.rows[0][2]
-            found = [Turn(name, bool(again)) for name, again, _ in answer.rows if name is not None]
-            is_whole = self._rounds.is_whole(stop)
-            if not is_whole:
-                found = [turn for turn in found if not turn.is_again]
-            turns, tried = yield from self._guarded(found, limit)
+            found = self._rounds.known(limit, reading.monotonic)
+            if found is None:
+                found = yield from self._look(now, reading, limit)
+            turns, tried = yield from self._guarded(found.turns, limit)
             rows: Sequence[Row] = ()
             if turns:
                 rows = yield from self._groups.take(
@@ -75,15 +72,21 @@ class EveryGroupForm(LeaseForm):
                     now=now,
                     expiry=self._table.get(Role.LOCKED_UNTIL).encode(end),
                     limit=limit,
-                    most=self._most(turns, limit) if is_whole else 1,
+                    most=self._most(turns, limit) if self._rounds.is_whole(found) else 1,
                 )
             groups = [row[self._group_at] for row in rows]
-            return _Taken(self._claiming.read(rows, reading, end), groups, tried, stop)
+            return _Taken(self._claiming.read(rows, reading, end), found, groups, tried)
 
         taken = await self._runner.run(Script("claim", steps, "write"))
         # Only now: a claim that failed gave nobody a turn.
-        more = self._rounds.took(taken.groups, taken.tried, limit=limit, stop=taken.stop)
+        more = self._rounds.took(taken.found, taken.groups, taken.tried, limit=limit)
         return replace(taken.claim, more=more)
+
+    def _look(self, now: Any, reading: Reading, limit: int) -> Steps[Found]:
+        look = Look(self._rounds.after, self._rounds.served, max(_few(limit), _MOST_FOUND))
+        answer = yield self._groups.look(look, now=now)
+        turns = [Turn(name, bool(again)) for name, again, _ in answer.rows if name is not None]
+        return self._rounds.first(Found(turns, answer.rows[0][2], reading.monotonic))
 
     def _guarded(self, found: Sequence[Turn], limit: int) -> Steps[tuple[list[Turn], list[str]]]:
         """The turns that can be taken, and the groups at which that was tried."""
@@ -113,7 +116,7 @@ class _Taken:
     """What the script of a claim came to."""
 
     claim: Claim
+    found: Found
     groups: Sequence[str]
     """The group of each row that was taken, in order."""
     tried: Sequence[str]
-    stop: str | None

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from inboxkit._core.group_shape import GroupShape
+from inboxkit._core.rounds import Turn
 from inboxkit.errors import DialectError
 
 from .lease import Row
 from .statement import Statement, Steps
 from .table import Table
 
-__all__ = ["EveryGroupStatements", "Look", "Others", "Turn", "get_every_group"]
+__all__ = ["EveryGroupStatements", "Look", "Others", "get_every_group"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +37,6 @@ class Look:
     """Those that had their turn in this round: they come last."""
     limit: int
     """Most groups that it answers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """A group whose turn it is."""
-
-    group: str
-    is_again: bool
-    """It had its turn in this round: this is the next round's."""
 
 
 class EveryGroupStatements(Protocol):

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from inboxkit._core.group_shape import GroupShape
+from inboxkit._core.rounds import Turn
 from inboxkit._core.rows import NewRow
 from inboxkit._core.settlement import Destination, Verb
 from inboxkit._core.spec import Column, InboxSpec, Role
 from inboxkit._sql.column_types import python_type
 from inboxkit._sql.ddl import create_table
 from inboxkit._sql.dialect import Dialect, get_dialect
-from inboxkit._sql.every_group import Look, Others, Turn, get_every_group
+from inboxkit._sql.every_group import Look, Others, get_every_group
 from inboxkit._sql.info import ColumnInfo, IndexInfo, TableInfo
 from inboxkit._sql.insert import insert_statements
 from inboxkit._sql.lease import RELEASE, Held, Write

@@ -12,11 +12,12 @@ import anyio
 import pytest
 
 from inboxkit._core.group_shape import GroupShape
+from inboxkit._core.rounds import Turn
 from inboxkit._core.settlement import Verb
 from inboxkit._core.spec import Column, InboxSpec
 from inboxkit._sql.ddl import create_table
 from inboxkit._sql.dialect import get_dialect
-from inboxkit._sql.every_group import Look, Others, Turn, get_every_group
+from inboxkit._sql.every_group import Look, Others, get_every_group
 from inboxkit._sql.lease import RELEASE, Held, Write
 from inboxkit._sql.postgres.every_group import STEPS
 from inboxkit._sql.statement import Answer, Reading, Script, Statement, Steps

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from inboxkit._core.rounds import Turn
 from inboxkit._core.spec import Role
 from inboxkit._sql.branches import branches, is_apart
-from inboxkit._sql.every_group import Look, Others, Turn
+from inboxkit._sql.every_group import Look, Others
 from inboxkit._sql.lease import Row, claim_threshold
 from inboxkit._sql.statement import Statement, Steps
 from inboxkit._sql.table import Table
