@@ -12,9 +12,12 @@ import inboxkit._sql.sqlite.every_group as sqlite_every_group
 from inboxkit._core.group_shape import GroupShape
 from inboxkit._core.lease import ExpirySteps
 from inboxkit._core.settlement import Settlement, Verb
-from inboxkit._core.spec import Column
+from inboxkit._core.spec import Column, InboxSpec
 from inboxkit._forms import open_form
+from inboxkit._sql.dialect import get_dialect
 from inboxkit._sql.every_group import Others
+from inboxkit._sql.info import TableInfo
+from inboxkit.errors import DialectError
 
 FINISH = Settlement(Verb.FINISH)
 
@@ -32,6 +35,24 @@ def every(b: Any, *groups: str, shape: str | None = None, step: int = 0) -> Any:
         steps=ExpirySteps(step),
         others=Others(groups, made),
     )
+
+
+@pytest.mark.parametrize("kind", ["row lock", "advisory lock"])
+def test_other_forms_are_refused_by_name(kind: str) -> None:
+    key = {"advisory_lock": "jobs-{id}"} if kind == "advisory lock" else {}
+    spec = InboxSpec("jobs", id=Column("id"), group=Column("grp"), **key)
+    with pytest.raises(DialectError, match=rf"'jobs'.*{kind}.*every group.*locked_until"):
+        open_form(
+            None,  # type: ignore[arg-type]
+            spec,
+            TableInfo("jobs"),
+            get_dialect("postgres"),
+            group=None,
+            lease=timedelta(seconds=30),
+            cap=None,
+            steps=ExpirySteps(0),
+            others=Others(),
+        )
 
 
 def groups(claim: Any) -> str:
@@ -88,6 +109,8 @@ def test_what_is_not_due_or_not_ours_is_left(bench: Any, fifo: bool, kept: bool)
         await b.create(fifo=fifo, group=Column("grp", default=None), **roles)
         if b.is_postgres:
             await b.db.execute(f"ALTER TABLE {b.name} ALTER grp DROP NOT NULL")
+            await b.db.execute(f'ALTER TABLE {b.name} ALTER grp TYPE varchar(40) COLLATE "C"')
+            b.info = await b.db.run(b.dialect.describe(b.spec))
         names = ["own", "a.dead", ".dead", "dead", "x.deaded", "", "später"]
         await b.insert(*({"grp": name} for name in names))
         if b.is_postgres:

@@ -25,6 +25,8 @@ from runtime_kit import (
     table,
 )
 
+import inboxkit._sql.postgres.every_group as postgres_every_group
+import inboxkit._sql.sqlite.every_group as sqlite_every_group
 from inboxkit import (
     Backoff,
     Broker,
@@ -241,6 +243,30 @@ async def test_a_publish_to_any_group_wakes_it(
                 await app.publish(queue, Work(1))
         app.broker.wake(FIFO)
         assert app.subscriber(FIFO.name).calls == [Work(1), Work(1), Work(2)]
+
+
+async def test_more_groups_than_a_claim_looks_at_need_no_poll(
+    inbox_database: Database, virtual_clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does a wake get lost that comes while the later ones are looked at."""
+    for module in (postgres_every_group, sqlite_every_group):
+        monkeypatch.setattr(module, "STEPS", 2)
+    await fill(inbox_database, FIFO, "abcdefg", 1)
+    later = virtual_clock.now() + HOUR
+    for group in "hijk":
+        await put(inbox_database, FIFO.group(group), 9, retry_after=later)
+
+    async def tell(delivery: Delivery) -> None:
+        await delivery.publish(FIFO.group("b"), Work(2))
+        await delivery.publish(FIFO.group("z"), Work(2))
+
+    handler = Watch(by={0: 1, 1: tell})
+    async with TestApp(serve(inbox_database, FIFO, handler, workers=3, poll_interval=HOUR)) as app:
+        await app.advance(4 * SECOND)
+        assert sorted(handler.groups) == list("abcdefg")
+        await app.publish(FIFO.group("m"), Work(1))
+        assert handler.groups[7] == "m"
+        assert sorted(handler.groups[8:]) == ["b", "z"]
 
 
 async def test_keys_keep_their_order_over_the_groups(
