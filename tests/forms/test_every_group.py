@@ -101,8 +101,9 @@ def test_a_group_that_comes_late_has_its_turn_before_others_have_a_second(bench:
     bench(test)
 
 
-@pytest.mark.parametrize("fifo", [False, True], ids=["plain", "fifo"])
-@pytest.mark.parametrize("kept", [False, True], ids=["deleted", "kept"])
+@pytest.mark.parametrize(
+    ("fifo", "kept"), [(False, True), (True, False)], ids=["plain-kept", "fifo-deleted"]
+)
 def test_what_is_not_due_or_not_ours_is_left(bench: Any, fifo: bool, kept: bool) -> None:
     async def test(b: Any) -> None:
         roles: dict[str, Any] = {"processed_at": Column("done")} if kept else {}
@@ -173,8 +174,11 @@ def test_groups_at_which_others_are_hold_nobody_up(bench: Any) -> None:
     bench(test)
 
 
-@pytest.mark.parametrize("fifo", [False, True], ids=["plain", "fifo"])
-@pytest.mark.parametrize("indexed", [True, False], ids=["indexed", "bare"])
+@pytest.mark.parametrize(
+    ("fifo", "indexed"),
+    [(False, True), (False, False), (True, True)],
+    ids=["plain", "plain-bare", "fifo"],
+)
 def test_a_look_ends_and_the_next_goes_on(
     bench: Any, monkeypatch: pytest.MonkeyPatch, fifo: bool, indexed: bool
 ) -> None:

@@ -90,8 +90,9 @@ async def fill(database: Database, queue: EveryGroup[Any, Any], groups: str, row
         await put(database, queue.group(group), *range(rows))
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-@pytest.mark.parametrize("queue", [JOBS, FIFO], ids=["plain", "fifo"])
+@pytest.mark.parametrize(
+    ("queue", "workers"), [(JOBS, 1), (JOBS, 3), (FIFO, 3)], ids=["plain-1", "plain-3", "fifo-3"]
+)
 async def test_groups_take_turns(
     inbox_database: Database,
     virtual_clock: VirtualClock,

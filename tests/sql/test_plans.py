@@ -215,9 +215,17 @@ def every_group_statements(table: Any, groups: list[str]) -> Iterator[Statement]
             yield statement
 
 
-@pytest.mark.parametrize("fifo", [False, True], ids=["plain", "fifo"])
-@pytest.mark.parametrize("due", [False, True], ids=["", "due"])
-@pytest.mark.parametrize("case", ["free", "leased", "not analysed"])
+@pytest.mark.parametrize(
+    ("fifo", "due", "case"),
+    [
+        (False, True, "free"),
+        (False, True, "leased"),
+        (False, False, "not analysed"),
+        (True, True, "free"),
+        (True, False, "leased"),
+        (True, True, "not analysed"),
+    ],
+)
 def test_postgres_walks_no_more_groups_than_it_looks_at(
     postgres: WithDatabase, table: str, fifo: bool, due: bool, case: str
 ) -> None:
