@@ -108,17 +108,18 @@ class Rounds:
         if taken:
             self._is_blank = False
             self._missed.clear()
-        missed = [group for group in tried if group not in set(taken)]
+        is_short = len(taken) < limit
+        missed = [group for group in tried if group not in set(taken)] if is_short else []
         is_new = not self._missed.issuperset(missed)
         # Somebody else was at these. They had their turn, so that they hold nobody up.
         self._missed.update(missed)
         self._served.update(dict.fromkeys(missed))
         if self.is_whole(found):
             self._known = None
-            return is_new and len(taken) < limit
+            return is_short and is_new
         left = [turn for turn in found.turns if turn.group not in self._served]
         self._known = Found(left, found.stop, found.at)
-        if missed or len(taken) >= limit:
+        if missed or not is_short:
             return True
         return self._go_on(found.stop)
 

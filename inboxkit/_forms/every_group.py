@@ -100,10 +100,13 @@ class EveryGroupForm(LeaseForm):
         return [turn for turn in found if turn.group in kept], [turn.group for turn in tried]
 
     def _most(self, turns: Sequence[Turn], limit: int) -> int:
-        """Most rows of one group: the others have one each first."""
-        if self._table.spec.fifo or len(turns) >= limit:
+        """Most rows of one group that the rounds can give it."""
+        if self._table.spec.fifo:
             return 1
-        return _few(limit - len(turns) + 1)
+        if len(turns) < limit:
+            return _few(limit - len(turns) + 1)  # the others have one each first
+        # Two: the last of one round, and the first of the next.
+        return 2 if turns[-1].is_again and not turns[0].is_again else 1
 
 
 def _few(number: int) -> int:

@@ -37,6 +37,24 @@ def every(b: Any, *groups: str, shape: str | None = None, step: int = 0) -> Any:
     )
 
 
+def test_a_claim_of_many_is_as_many_claims_of_one(bench: Any) -> None:
+    """Also where it goes over the end of a round."""
+
+    async def test(b: Any) -> None:
+        await b.create()
+        for limit in (1, 3):
+            form = every(b)
+            await b.insert({"grp": "a"}, {"grp": "c", "prio": 2})
+            assert groups(await form.claim(limit=2)) == "ac"
+            await b.insert(*({"grp": grp} for grp in "bbcac"))
+            found = [groups(await form.claim(limit=limit)) for _ in range(5)]
+            # b ends the round, and is the first of the next.
+            assert "".join(found) == "bbcac"
+            await b.db.execute(f"DELETE FROM {b.name}")
+
+    bench(test)
+
+
 @pytest.mark.parametrize("kind", ["row lock", "advisory lock"])
 def test_other_forms_are_refused_by_name(kind: str) -> None:
     key = {"advisory_lock": "jobs-{id}"} if kind == "advisory lock" else {}
