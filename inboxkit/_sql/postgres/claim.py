@@ -87,6 +87,7 @@ def keys(table: Table, prefix: str, *, is_even: bool = False) -> Iterator[str]:
 
 
 def sets(table: Table, threshold: int) -> str:
+    """What a claim writes. ``$2``: the expiry."""
     lease, attempt = table.get(Role.LOCKED_UNTIL), table.find(Role.ATTEMPT)
     sets = f"{lease.sql} = $2::{lease.info.cast}"
     if attempt is not None:
@@ -112,6 +113,7 @@ def _in_group(table: Table, alias: str, group: str) -> str:
 
 
 def unfinished(table: Table, alias: str) -> Iterator[str]:
+    """What a row has to be, to be handed out at all."""
     processed = table.find(Role.PROCESSED_AT)
     if processed is not None:
         yield f"{alias}.{processed.sql} IS NULL"

@@ -12,7 +12,7 @@ from inboxkit._core.spec import Role
 from inboxkit._sql.branches import branches, together
 from inboxkit._sql.table import Table
 
-__all__ = ["claim_select", "claim_update", "fifo", "keys", "unfinished"]
+__all__ = ["claim_select", "claim_update", "counted", "fifo", "keys", "unfinished"]
 
 
 def claim_select(table: Table, limit: int, *, has_group: bool) -> str:
@@ -46,6 +46,7 @@ def _waiting(table: Table, *, has_group: bool) -> Iterator[str]:
 
 
 def unfinished(table: Table) -> Iterator[str]:
+    """What row `q` has to be, to be written by its id."""
     if (processed := table.find(Role.PROCESSED_AT)) is not None:
         yield f"q.{processed.sql} IS NULL"
     if table.id.info.nullable:
@@ -56,16 +57,16 @@ def unfinished(table: Table) -> Iterator[str]:
 def fifo(table: Table, group_name: str) -> Iterator[str]:
     """The group's head or nothing: also where the head is not due, or any row of it is in work."""
     group, lease = table.get(Role.GROUP).sql, table.get(Role.LOCKED_UNTIL).sql
-    rest = "".join(f" AND {condition}" for condition in unfinished(table))
+    waiting = "".join(f" AND {condition}" for condition in unfinished(table))
     order = ", ".join(f"q.{name}" for name in keys(table))
     yield (
         f"q.{table.id.sql} = (SELECT q.{table.id.sql} FROM {table.sql} AS q "
-        f"WHERE q.{group} = {group_name}{rest} ORDER BY {order} LIMIT 1)"
+        f"WHERE q.{group} = {group_name}{waiting} ORDER BY {order} LIMIT 1)"
     )
     yield together(table, "$1", "$1")
     yield (
         f"NOT EXISTS (SELECT 1 FROM {table.sql} AS q WHERE q.{group} = {group_name} "
-        f"AND q.{lease} > $1{rest})"
+        f"AND q.{lease} > $1{waiting})"
     )
 
 
@@ -80,12 +81,13 @@ def claim_update(table: Table, count: int, *, threshold: int) -> str:
     sets = [f"{table.get(Role.LOCKED_UNTIL).sql} = $1"]
     attempt = table.find(Role.ATTEMPT)
     if attempt is not None:
-        sets.append(f"{attempt.sql} = {_counted(attempt.sql, threshold)}")
+        sets.append(f"{attempt.sql} = {counted(attempt.sql, threshold)}")
     ids = ", ".join(f"${n + 2}" for n in range(count))
     return f"UPDATE {table.sql} SET {', '.join(sets)} WHERE {table.id.sql} IN ({ids})"
 
 
-def _counted(attempt: str, threshold: int) -> str:
+def counted(attempt: str, threshold: int) -> str:
+    """The attempt that a claim writes."""
     # Text in the column would count as more than any number and so as past every cap.
     return (
         f"CASE WHEN typeof({attempt}) <> 'integer' THEN 2 WHEN {attempt} > {threshold} "
