@@ -18,7 +18,16 @@ from inboxkit._core.spec import Role
 from inboxkit._sql.branches import branches, is_apart, together
 from inboxkit._sql.table import Table
 
-__all__ = ["claim_text", "head", "in_force", "in_work_elsewhere", "keys", "now", "sets", "unfinished"]
+__all__ = [
+    "claim_text",
+    "head",
+    "in_force",
+    "in_work_elsewhere",
+    "keys",
+    "now",
+    "sets",
+    "unfinished",
+]
 
 
 def claim_text(table: Table, *, threshold: int, limit: int) -> str:
