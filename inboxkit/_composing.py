@@ -14,12 +14,14 @@ from ._core.lease import ExpirySteps
 from ._core.settlement import Policy
 from ._forms import open_form
 from ._including import Included
+from ._including_together import left_to_others
 from ._runtime.delivery import Delivery
 from ._runtime.plan import Middleware, Plan
 from ._runtime.reporting import Outage, Reporter
 from ._runtime.subscription import Subscription
 from ._sql.check import check_dead_letter
 from ._sql.dialect import get_dialect
+from ._sql.every_group import Others
 from ._sql.info import TableInfo
 from .abc import Claimed
 from .errors import DecodeError, StartupError
@@ -49,6 +51,7 @@ async def compose(
     return [
         await _compose_one(
             one,
+            others=left_to_others(one, included),
             broker=broker,
             report=Reporter(instance, one.queue.name, broker.database.clock, outage=outage),
             state=state,
@@ -62,6 +65,7 @@ async def compose(
 async def _compose_one(
     one: Included,
     *,
+    others: frozenset[str],
     broker: Broker,
     report: Reporter,
     state: Any,
@@ -78,28 +82,31 @@ async def _compose_one(
             one.spec,
             info,
             get_dialect(database.dialect),
-            group=queue.group,
+            group=queue.only_group,
             lease=queue.lease or broker.lease,
             cap=one.max_attempts,
             steps=ExpirySteps(database.random.randrange(1000)),
+            others=Others(tuple(sorted(others)), one.dead_shape) if one.is_every_group else None,
         )
     except StartupError as error:
         error.args = (f"subscription {queue.name!r}: {error}", *error.args[1:])
         raise
+    is_one_by_one = one.spec.fifo and not one.is_every_group
     plan = Plan(
         queue=queue.name,
         table=one.spec.name,
-        group=queue.group,
+        group=queue.only_group,
         handler=_handler(one),
         decode=_decoder(one),
         make_delivery=_delivery_maker(one, broker, state),
         policy=_policy(one),
-        workers=1 if one.spec.fifo else (one.workers_by_key or one.workers),
-        by_key=one.workers_by_key is not None and not one.spec.fifo,
+        workers=1 if is_one_by_one else (one.workers_by_key or one.workers),
+        by_key=one.workers_by_key is not None and not is_one_by_one,
         may_claim_beside=not one.spec.fifo and one.spec.partition_key is None,
         poll_interval=queue.poll_interval or broker.poll_interval,
         timeout=one.timeout,
         middleware=middleware,
+        is_every_group=one.is_every_group,
         dead_letter_table=one.dead_key[0] if one.dead_key is not None else None,
     )
     return Subscription(

@@ -216,6 +216,8 @@ class Claim:
     reading: Reading
     undecodable: int = 0
     """Rows taken whose id cannot be read: logged, set aside until their lease ends."""
+    more: bool = False
+    """There may be due rows that it did not see or get: the next claim comes at once."""
 
 
 @dataclass(frozen=True, slots=True)

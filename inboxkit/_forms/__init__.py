@@ -7,15 +7,17 @@ from datetime import timedelta
 from inboxkit._core.lease import ExpirySteps
 from inboxkit._core.spec import InboxSpec
 from inboxkit._sql.dialect import Dialect
+from inboxkit._sql.every_group import Others
 from inboxkit._sql.info import TableInfo
 from inboxkit.abc import ClaimForm
 from inboxkit.errors import DialectError
 
+from .every_group import EveryGroupForm
 from .lease import LeaseForm
 from .row_lock import RowLockForm
 from .runner import Connections, Runner
 
-__all__ = ["Connections", "LeaseForm", "RowLockForm", "Runner", "open_form"]
+__all__ = ["Connections", "EveryGroupForm", "LeaseForm", "RowLockForm", "Runner", "open_form"]
 
 
 def open_form(
@@ -28,6 +30,7 @@ def open_form(
     lease: timedelta,
     cap: int | None,
     steps: ExpirySteps,
+    others: Others | None = None,
 ) -> ClaimForm:
     """Make the claim form that a description asks for.
 
@@ -36,24 +39,32 @@ def open_form(
         spec: The table.
         info: What the database says of it, checked.
         dialect: The database's.
-        group: The queue's group; None where the table has no groups.
+        group: The queue's group; None where the table has no groups, or all are served.
         lease: How long a claim holds, in whole seconds; of use to the lease form alone.
         cap: Most attempts; None: no cap.
         steps: The instance's, for expiries that do not repeat.
+        others: Every group of the table is served but these; None: `group` says which.
 
     Raises:
         DialectError: This database, or this version, does not serve the form.
     """
+    if spec.form != "lease" and others is not None:
+        raise DialectError(
+            f"table {spec.name!r} asks for the {spec.form} form, and this version of inboxkit serves "
+            "every group of a table in the lease form; describe a locked_until column (a nullable "
+            "time), or include a subscription for each group"
+        )
     if spec.form == "advisory lock":
         raise DialectError(
             f"table {spec.name!r} asks for the {spec.form} form, and this version of inboxkit serves "
             "the lease form; describe a locked_until column (a nullable time)"
         )
-    if spec.group is not None and group is None:
-        raise DialectError(
-            f"table {spec.name!r} has groups, and this version of inboxkit serves one group a "
-            "subscription; name the group"
+    if others is not None:
+        return EveryGroupForm(
+            database, spec, info, dialect, others=others, lease=lease, cap=cap, steps=steps
         )
+    if spec.group is not None and group is None:
+        raise DialectError(f"table {spec.name!r} has groups; name the one to serve, or serve all")
     if spec.form == "row lock":
         return RowLockForm(database, spec, info, dialect, group=group)
     return LeaseForm(database, spec, info, dialect, group=group, lease=lease, cap=cap, steps=steps)

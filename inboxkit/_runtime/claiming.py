@@ -84,6 +84,7 @@ class Claimer:
         self._stopping = anyio.Event()
         self._ended = anyio.Event()
         self._failures = Failures(random, report)
+        self._is_looking = False
         self._in_flight: anyio.CancelScope | None = None
 
     def room_made(self) -> None:
@@ -125,7 +126,8 @@ class Claimer:
         await self._has_room.wait()
 
     async def _claim(self, limit: int) -> None:
-        self._waker.start_claim()
+        if not self._is_looking:
+            self._waker.start_claim()
         try:
             claim = await self._claim_shielded(limit)
         except (DatabaseError, StartupError, TimeoutError) as error:
@@ -133,9 +135,11 @@ class Claimer:
             return
         self._failures.end()
         self._accept(claim, self._stopping.is_set())
+        # A claim that goes on where the last one stopped does not see what wakes tell of.
+        self._is_looking = claim.more
         is_full = len(claim.rows) + claim.undecodable >= limit
         met_spent = any(row.spent for row in claim.rows)
-        if not is_full and not met_spent and not self._stopping.is_set():
+        if not is_full and not met_spent and not claim.more and not self._stopping.is_set():
             await self._waker.wait()
 
     async def _claim_shielded(self, limit: int) -> Claim:

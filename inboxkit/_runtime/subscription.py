@@ -211,7 +211,11 @@ class Subscription:
             self._workers.hand_over(held)
             return
         settlement = decide(
-            Spent(), attempt=claimed.attempt or 1, policy=self.plan.policy, random=self._random
+            Spent(),
+            attempt=claimed.attempt or 1,
+            policy=self.plan.policy,
+            random=self._random,
+            group=claimed.group,
         )
         self._settler.add(held, settlement or Settlement(Verb.GIVE_BACK))
 
@@ -260,6 +264,7 @@ class Subscription:
             attempt=held.claimed.attempt or 1,
             policy=self.plan.policy,
             random=self._random,
+            group=held.claimed.group,
         )
         if handled.error is not None:
             self._report.failed(held, handled.error)
@@ -321,6 +326,8 @@ class Subscription:
             self._places.leave()
         self._idle.set()
         self._claimer.room_made()
+        if self.plan.is_every_group and self.plan.policy.is_fifo:
+            self.waker.wake()  # the next of its group may be due
 
     def _tell_due(self, ending: Settlement | Release, answer: Settled) -> None:
         if isinstance(ending, Settlement) and ending.verb is Verb.FINISH:

@@ -18,7 +18,16 @@ from inboxkit._core.spec import Role
 from inboxkit._sql.branches import branches, is_apart, together
 from inboxkit._sql.table import Table
 
-__all__ = ["claim_text", "head", "in_force", "in_work_elsewhere", "keys", "now", "sets", "unfinished"]
+__all__ = [
+    "claim_text",
+    "head",
+    "in_force",
+    "in_work_elsewhere",
+    "keys",
+    "now",
+    "sets",
+    "unfinished",
+]
 
 
 def claim_text(table: Table, *, threshold: int, limit: int) -> str:
@@ -87,6 +96,7 @@ def keys(table: Table, prefix: str, *, is_even: bool = False) -> Iterator[str]:
 
 
 def sets(table: Table, threshold: int) -> str:
+    """What a claim writes. ``$2``: the expiry."""
     lease, attempt = table.get(Role.LOCKED_UNTIL), table.find(Role.ATTEMPT)
     sets = f"{lease.sql} = $2::{lease.info.cast}"
     if attempt is not None:
@@ -112,6 +122,7 @@ def _in_group(table: Table, alias: str, group: str) -> str:
 
 
 def unfinished(table: Table, alias: str) -> Iterator[str]:
+    """What a row has to be, to be handed out at all."""
     processed = table.find(Role.PROCESSED_AT)
     if processed is not None:
         yield f"{alias}.{processed.sql} IS NULL"
