@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from ._advisory import advisory_keys
 from ._core.json_codec import JSON
 from ._core.lease import ExpirySteps
 from ._core.settlement import Policy
@@ -18,6 +20,7 @@ from ._including_together import left_to_others
 from ._runtime.delivery import Delivery
 from ._runtime.plan import Middleware, Plan
 from ._runtime.reporting import Outage, Reporter
+from ._runtime.room import Room
 from ._runtime.subscription import Subscription
 from ._sql.check import check_dead_letter
 from ._sql.dialect import get_dialect
@@ -32,6 +35,9 @@ if TYPE_CHECKING:
 
 __all__ = ["compose"]
 
+_QUEUED_PER_WORKER = 4
+"""Most rows in work for each keyed worker."""
+
 
 async def compose(
     included: Sequence[Included],
@@ -41,8 +47,18 @@ async def compose(
     state: Any,
     middleware: tuple[Middleware, ...],
     fail: Callable[[BaseException], None],
+    resources: AsyncExitStack,
 ) -> list[Subscription]:
     """Check the table of every subscription and build what serves it.
+
+    Args:
+        included: What was included.
+        broker: Its broker, open.
+        instance: The service's name.
+        state: The deliveries'.
+        middleware: Around every handler.
+        fail: Called with an error that ends the service.
+        resources: What is to be closed, also where the service does not come to serve.
 
     Raises:
         StartupError: A table cannot be served; the message names subscription, table and cure.
@@ -57,6 +73,7 @@ async def compose(
             state=state,
             middleware=middleware,
             fail=fail,
+            resources=resources,
         )
         for one in included
     ]
@@ -71,12 +88,17 @@ async def _compose_one(
     state: Any,
     middleware: tuple[Middleware, ...],
     fail: Callable[[BaseException], None],
+    resources: AsyncExitStack,
 ) -> Subscription:
     database = broker.database
     queue = one.queue
     try:
         info = await database.describe(one.spec, fresh=True)
         await _check_dead_letter_table(one, broker, info)
+        is_advisory = one.spec.form == "advisory lock"
+        keys = await advisory_keys(database, one.spec) if is_advisory else None
+        if keys is not None:
+            resources.callback(keys.close)
         form = open_form(
             database,
             one.spec,
@@ -87,6 +109,7 @@ async def _compose_one(
             cap=one.max_attempts,
             steps=ExpirySteps(database.random.randrange(1000)),
             others=Others(tuple(sorted(others)), one.dead_shape) if one.is_every_group else None,
+            keys=keys,
         )
     except StartupError as error:
         error.args = (f"subscription {queue.name!r}: {error}", *error.args[1:])
@@ -109,6 +132,8 @@ async def _compose_one(
         is_every_group=one.is_every_group,
         dead_letter_table=one.dead_key[0] if one.dead_key is not None else None,
     )
+    # Where this process keeps the keys, rows in work take no session of the pool.
+    places = database.room if keys is None else Room(_QUEUED_PER_WORKER * plan.workers)
     return Subscription(
         plan,
         form,
@@ -116,7 +141,7 @@ async def _compose_one(
         random=database.random,
         report=report,
         wakes=database.wakes,
-        places=database.room,
+        places=places,
         fail=fail,
     )
 

@@ -63,6 +63,11 @@ class ObservedConnection:
         """The server's number of it; None: there is no server."""
 
     @property
+    def backend_pid(self) -> int | None:
+        """As the driver has it, for the library to tell a pooler by."""
+        return getattr(self._inner, "backend_pid", None)
+
+    @property
     def is_closed(self) -> bool:
         return self._inner.is_closed
 

@@ -55,6 +55,10 @@ class AsyncpgConnection(PostgresConnection):
     def in_transaction(self) -> bool:
         return not self.is_closed and bool(self._connection.is_in_transaction())
 
+    @property
+    def backend_pid(self) -> int:
+        return int(self._connection.get_server_pid())
+
     async def close(self) -> None:
         if self.is_closed:
             return

@@ -9,15 +9,18 @@ from inboxkit._core.spec import InboxSpec
 from inboxkit._sql.dialect import Dialect
 from inboxkit._sql.every_group import Others
 from inboxkit._sql.info import TableInfo
+from inboxkit._sql.table import Table, bind
 from inboxkit.abc import ClaimForm
 from inboxkit.errors import DialectError
 
+from .advisory import SessionAdvisoryForm
+from .advisory_in_process import Keys, ProcessAdvisoryForm
 from .every_group import EveryGroupForm
 from .lease import LeaseForm
 from .row_lock import RowLockForm
 from .runner import Connections, Runner
 
-__all__ = ["Connections", "EveryGroupForm", "LeaseForm", "RowLockForm", "Runner", "open_form"]
+__all__ = ["Connections", "EveryGroupForm", "Keys", "LeaseForm", "RowLockForm", "Runner", "open_form"]
 
 
 def open_form(
@@ -31,6 +34,7 @@ def open_form(
     cap: int | None,
     steps: ExpirySteps,
     others: Others | None = None,
+    keys: Keys | None = None,
 ) -> ClaimForm:
     """Make the claim form that a description asks for.
 
@@ -44,6 +48,8 @@ def open_form(
         cap: Most attempts; None: no cap.
         steps: The instance's, for expiries that do not repeat.
         others: Every group of the table is served but these; None: `group` says which.
+        keys: The keys of the database where this process keeps them: the advisory lock form's, on
+            SQLite. The form closes them.
 
     Raises:
         DialectError: This database, or this version, does not serve the form.
@@ -54,17 +60,24 @@ def open_form(
             "every group of a table in the lease form; describe a locked_until column (a nullable "
             "time), or include a subscription for each group"
         )
-    if spec.form == "advisory lock":
-        raise DialectError(
-            f"table {spec.name!r} asks for the {spec.form} form, and this version of inboxkit serves "
-            "the lease form; describe a locked_until column (a nullable time)"
-        )
     if others is not None:
         return EveryGroupForm(
             database, spec, info, dialect, others=others, lease=lease, cap=cap, steps=steps
         )
     if spec.group is not None and group is None:
         raise DialectError(f"table {spec.name!r} has groups; name the one to serve, or serve all")
+    if spec.form == "advisory lock":
+        return _open_advisory(database, bind(dialect, spec, info), group=group, cap=cap, keys=keys)
     if spec.form == "row lock":
         return RowLockForm(database, spec, info, dialect, group=group)
     return LeaseForm(database, spec, info, dialect, group=group, lease=lease, cap=cap, steps=steps)
+
+
+def _open_advisory(
+    database: Connections, table: Table, *, group: str | None, cap: int | None, keys: Keys | None
+) -> ClaimForm:
+    statements = table.dialect.advisory(table, group=group, cap=cap)
+    if statements.kept_by == "session":
+        return SessionAdvisoryForm(database, table, statements, cap=cap)
+    assert keys is not None, "SQLite keeps no keys: the process does"
+    return ProcessAdvisoryForm(database, table, statements, keys, cap=cap)

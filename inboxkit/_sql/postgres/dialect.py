@@ -14,6 +14,7 @@ from inboxkit._sql.statement import Script, Statement, Transaction
 from inboxkit._sql.table import BoundColumn, Table
 
 from . import ddl, describe, names, values
+from .advisory import PostgresAdvisory
 from .lease import PostgresLease
 from .row_lock import PostgresRowLock
 
@@ -54,6 +55,10 @@ class Postgres:
     def lease(self, table: Table, *, group: str | None, cap: int | None) -> PostgresLease:
         """Statements of the lease form."""
         return PostgresLease(table, group=group, cap=cap)
+
+    def advisory(self, table: Table, *, group: str | None, cap: int | None) -> PostgresAdvisory:
+        """Statements of the advisory lock form."""
+        return PostgresAdvisory(table, group=group, cap=cap)
 
     def row_lock(self, table: Table, *, group: str | None) -> PostgresRowLock:
         """Statements of the row lock form."""

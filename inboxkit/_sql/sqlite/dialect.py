@@ -15,6 +15,7 @@ from inboxkit._sql.table import BoundColumn, Table
 from inboxkit.errors import DialectError
 
 from . import ddl, describe, names, values
+from .advisory import SqliteAdvisory
 from .lease import SqliteLease
 
 __all__ = ["Sqlite"]
@@ -52,6 +53,10 @@ class Sqlite:
     def lease(self, table: Table, *, group: str | None, cap: int | None) -> SqliteLease:
         """Statements of the lease form."""
         return SqliteLease(table, group=group, cap=cap)
+
+    def advisory(self, table: Table, *, group: str | None, cap: int | None) -> SqliteAdvisory:
+        """Statements of the advisory lock form."""
+        return SqliteAdvisory(table, group=group, cap=cap)
 
     def row_lock(self, table: Table, *, group: str | None) -> NoReturn:  # noqa: ARG002
         """There are none."""
