@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+
+# Tests are imported by path, so their helpers are found by plain names, as the examples' are.
+sys.path.insert(0, str(Path(__file__).parent))
 
 from inboxkit._core.lease import ExpirySteps
 from inboxkit._core.rows import NewRow
@@ -163,3 +168,17 @@ def bench(request: pytest.FixtureRequest, url: str, table: str) -> Callable[...,
         anyio.run(main, backend=request.param)
 
     return run
+
+
+@pytest.fixture
+def server(bench: Any, url: str) -> Any:
+    if not url.startswith("postgres"):
+        pytest.skip("no session holds the rows")
+    return bench
+
+
+@pytest.fixture
+def file(bench: Any, url: str) -> Any:
+    if not url.startswith("sqlite"):
+        pytest.skip("sessions of the server hold the rows")
+    return bench
