@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 __all__ = ["LockProbe", "open_probe"]
 
@@ -45,20 +45,14 @@ class _PostgresProbe:
 
 
 class _MysqlProbe:
-    """MySQL answers from its performance schema, MariaDB from its information schema and InnoDB's status."""
+    """MySQL answers from its performance schema, MariaDB by InnoDB's status: its information schema may
+    be a tenth of a second old."""
 
-    _MYSQL = (
+    _WAITS = (
         "SELECT r.processlist_id, b.processlist_id FROM performance_schema.data_lock_waits w "
         "JOIN performance_schema.threads r ON r.thread_id = w.requesting_thread_id "
         "JOIN performance_schema.threads b ON b.thread_id = w.blocking_thread_id"
     )
-    _MARIADB = (
-        "SELECT r.trx_mysql_thread_id, b.trx_mysql_thread_id "
-        "FROM information_schema.innodb_lock_waits w "
-        "JOIN information_schema.innodb_trx r ON r.trx_id = w.requesting_trx_id "
-        "JOIN information_schema.innodb_trx b ON b.trx_id = w.blocking_trx_id"
-    )
-    _WAITING = re.compile(r"^LOCK WAIT .*\n(?:MySQL|MariaDB) thread id (\d+)", re.MULTILINE)
 
     def __init__(self, url: str) -> None:
         import pymysql  # noqa: PLC0415 - only where a server is tested
@@ -77,18 +71,16 @@ class _MysqlProbe:
         )
         ((version,),) = self._asked("SELECT VERSION()")
         self._is_mariadb = "mariadb" in version.lower()
+        if self._is_mariadb:
+            self._asked("SET GLOBAL innodb_status_output_locks = ON")
 
     def blockers(self, sessions: Sequence[int]) -> list[list[int]]:
-        found: dict[int, list[int]] = {session: [] for session in sessions}
-        for waiting, blocking in self._asked(self._MARIADB if self._is_mariadb else self._MYSQL):
-            if waiting in found:
-                found[waiting].append(blocking)
-        if self._is_mariadb and any(found.values()):
-            # The tables of the information schema may be a tenth of a second old; the status is not.
+        if self._is_mariadb:
             ((_, _, status),) = self._asked("SHOW ENGINE INNODB STATUS")
-            now = {int(number) for number in self._WAITING.findall(status)}
-            found = {each: found[each] if each in now else [] for each in found}
-        return list(found.values())
+            waits = _waits_in(status)
+        else:
+            waits = set(self._asked(self._WAITS))
+        return [[holder for waiter, holder in waits if waiter == each] for each in sessions]
 
     def close(self) -> None:
         self._connection.close()
@@ -98,3 +90,38 @@ class _MysqlProbe:
             cursor.execute(text)
             rows: Sequence[tuple[Any, ...]] = cursor.fetchall()
         return rows
+
+
+_TRANSACTION: Final = re.compile(r"^---TRANSACTION (\d+)|^MariaDB thread id (\d+)", re.MULTILINE)
+_LOCK: Final = re.compile(
+    r"^(?:TABLE LOCK|RECORD LOCKS .*? of) table (?P<table>.*) trx id (?P<transaction>\d+) .*?"
+    r"(?P<waits> waiting)?$",
+    re.MULTILINE,
+)
+
+
+def _waits_in(status: str) -> set[tuple[int, int]]:
+    """Who waits for whom by InnoDB's status: for all who have locks on the table of the one that is
+    waited for, which of them it is is not said."""
+    session_of: dict[str, int] = {}
+    transaction = ""
+    for found in _TRANSACTION.finditer(status):
+        if found[1] is not None:
+            transaction = found[1]
+        else:
+            session_of[transaction] = int(found[2])
+    holders: dict[str, set[int]] = {}
+    waiters: set[tuple[int, str]] = set()
+    for lock in _LOCK.finditer(status):
+        session = session_of.get(lock["transaction"])
+        if session is None:
+            continue
+        if lock["waits"]:
+            waiters.add((session, lock["table"]))
+        else:
+            holders.setdefault(lock["table"], set()).add(session)
+    return {
+        (session, holder)
+        for session, table in waiters
+        for holder in holders.get(table, set()) - {session}
+    }

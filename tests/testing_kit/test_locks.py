@@ -12,7 +12,6 @@ import pymysql
 import pytest
 
 from inboxkit._db.mysql_url import read_target
-
 from inboxkit_testing import (
     ClockStalledError,
     ObservedDatabase,
