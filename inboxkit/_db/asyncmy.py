@@ -12,8 +12,9 @@ import asyncmy
 from asyncmy.constants import CLIENT
 from asyncmy.errors import Error
 
-from inboxkit._db.mysql import MORE_RESULTS, MysqlConnection, Reply, guard_of, session_setup
+from inboxkit._db.mysql import MysqlConnection
 from inboxkit._db.mysql_errors import unreachable
+from inboxkit._db.mysql_session import MORE_RESULTS, Reply, guard_of, session_setup
 from inboxkit._db.mysql_url import MysqlTarget
 from inboxkit._db.mysql_values import DECODERS
 from inboxkit._db.shield import LAST_WORD
@@ -29,8 +30,9 @@ _CONNECTING: Final = (Error, OSError, RuntimeError, ValueError)  # with TimeoutE
 class _TaskCall:
     """A `Call` in a task of its own: cancelled half-way, asyncmy loses its place in the reply."""
 
-    def __init__(self, work: Coroutine[Any, Any, Any]) -> None:
+    def __init__(self, work: Coroutine[Any, Any, Any], *, may_be_cancelled: bool = False) -> None:
         self._task = asyncio.get_running_loop().create_task(work)
+        self._may_be_cancelled = may_be_cancelled
 
     @property
     def is_done(self) -> bool:
@@ -43,6 +45,8 @@ class _TaskCall:
         return self._task.result()
 
     async def abandon(self) -> None:
+        if self._may_be_cancelled:
+            self._task.cancel()
         await stopped(self._task)
 
 
@@ -78,7 +82,7 @@ class AsyncmyConnection(MysqlConnection):
         return self._call
 
     def _start_killing(self) -> _TaskCall:
-        return _TaskCall(_kill(self._target, self._number))
+        return _TaskCall(_kill(self._target, self._number), may_be_cancelled=True)
 
     async def close(self) -> None:
         if self.is_closed:

@@ -15,8 +15,9 @@ import pymysql
 from pymysql.constants import CLIENT
 
 from inboxkit._db.backend import waker
-from inboxkit._db.mysql import MORE_RESULTS, MysqlConnection, Reply, guard_of, session_setup
+from inboxkit._db.mysql import MysqlConnection
 from inboxkit._db.mysql_errors import unreachable
+from inboxkit._db.mysql_session import MORE_RESULTS, Reply, guard_of, session_setup
 from inboxkit._db.mysql_url import MysqlTarget
 from inboxkit._db.mysql_values import DECODERS
 from inboxkit._db.shield import LAST_WORD, outlast
@@ -104,11 +105,16 @@ class _ThreadCall:
     """A `Call` that a thread runs."""
 
     def __init__(
-        self, work: Callable[[], Any], post: Callable[[Callable[[], None]], object]
+        self,
+        work: Callable[[], Any],
+        post: Callable[[Callable[[], None]], object],
+        *,
+        ends_by_itself: bool = False,
     ) -> None:
         self._work = work
         self._result: Any = None
         self._error: BaseException | None = None
+        self._ends_by_itself = ends_by_itself
         self._ended = anyio.Event()
         self._wake = waker()
         post(self._run)
@@ -133,7 +139,8 @@ class _ThreadCall:
         return self._result
 
     async def abandon(self) -> None:
-        await outlast(self.wait, lambda: self.is_done, seconds=LAST_WORD)
+        if not self._ends_by_itself:
+            await outlast(self.wait, lambda: self.is_done, seconds=LAST_WORD)
 
 
 class PymysqlConnection(MysqlConnection):
@@ -179,7 +186,7 @@ class PymysqlConnection(MysqlConnection):
             name = f"inboxkit-kill-{next(_killers)}"
             Thread(target=run, name=name, daemon=True).start()
 
-        return _ThreadCall(lambda: _kill(self._target, self._number), post)
+        return _ThreadCall(lambda: _kill(self._target, self._number), post, ends_by_itself=True)
 
     async def close(self) -> None:
         if self._session.is_dropped:
@@ -246,7 +253,7 @@ class PymysqlDriver:
                 await worker.ended()
 
 
-def _connect(target: MysqlTarget, seconds: float) -> Any:
+def _connect(target: MysqlTarget, seconds: float, *, patience: float | None = None) -> Any:
     context = target.ssl_context()
     connection: Any = pymysql.Connection(
         host=target.host,
@@ -260,6 +267,7 @@ def _connect(target: MysqlTarget, seconds: float) -> Any:
         autocommit=None,
         local_infile=False,
         connect_timeout=max(1, math.ceil(seconds)),
+        read_timeout=patience,  # what stands on a silent line is else woken by `drop`
         ssl=context,
         ssl_disabled=context is None,
         defer_connect=True,
@@ -280,7 +288,7 @@ def _connect(target: MysqlTarget, seconds: float) -> Any:
 
 
 def _kill(target: MysqlTarget, number: int) -> None:
-    connection = _connect(target, LAST_WORD)
+    connection = _connect(target, LAST_WORD, patience=LAST_WORD)
     try:
         connection.query(b"KILL QUERY %d" % number)
     finally:
