@@ -33,20 +33,10 @@ _BEGIN: Final = {
     "write": (_READ_COMMITTED, b"START TRANSACTION"),
 }
 _COMMITTING: Final = frozenset(
-    {
-        "ALTER",
-        "ANALYZE",
-        "CREATE",
-        "DROP",
-        "GRANT",
-        "LOCK",
-        "OPTIMIZE",
-        "RENAME",
-        "REPAIR",
-        "REVOKE",
-    }
-    | {"TRUNCATE"}
+    {"ALTER", "ANALYZE", "BEGIN", "CACHE", "CHECK", "CREATE", "DROP", "FLUSH", "GRANT", "INSTALL"}
+    | {"LOCK", "OPTIMIZE", "RENAME", "REPAIR", "RESET", "REVOKE", "START", "TRUNCATE", "UNINSTALL"}
 )
+"""What begins with these words commits the transaction that is open, as a rule."""
 
 
 class MysqlConnection(MysqlSession):

@@ -137,10 +137,14 @@ def judged(name: str, error: BaseException, *, has_arguments: bool) -> DatabaseE
 def unreachable(target: MysqlTarget, error: BaseException) -> ConnectError:
     """The error for a server that refuses a session, or is not there."""
     cure = _CURES.get(number_of(error) or 0, "check that the server runs and is reached at the URL")
+    if isinstance(error, RuntimeError):  # of the drivers, where they lack what a password needs
+        cure = "pip install cryptography, or connect by TLS (?ssl_mode=REQUIRED) or a Unix socket"
     return ConnectError(f"cannot connect to {target.shown}: {_text_of(error)}; {cure}")
 
 
 def _text_of(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
     return str(error.args[-1] if error.args else error) or type(error).__name__
 
 

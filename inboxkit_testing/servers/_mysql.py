@@ -79,7 +79,7 @@ class MysqlServer:
     def __init__(
         self, kind: Kind, url: str, *, folder: Path | None = None, users: IO[bytes] | None = None
     ) -> None:
-        self.kind = kind
+        self.kind: Kind = kind
         self.url = url
         self.folder = folder
         self._users = users

@@ -12,6 +12,7 @@ import pymysql
 import pytest
 
 from inboxkit._db.mysql_url import read_target
+from inboxkit._sql.statement import Statement
 from inboxkit_testing import (
     ClockStalledError,
     ObservedDatabase,
@@ -86,6 +87,27 @@ def test_a_sleep_in_a_transaction_is_found_although_a_rival_waits(
 
     with pytest.raises(SleepInTransactionError):
         run(main, backend=backend, clock=clock)
+
+
+def test_time_passes_for_who_waits_for_a_hold_and_the_wait_can_end(
+    url: str, backend: BackendName
+) -> None:
+    clock = VirtualClock(stall=3)
+
+    async def main() -> None:
+        await make(url, clock)
+        async with open_test_database(url, clock=clock) as database:
+            assert database._pool is not None
+            async with database._pool.connection() as holder:
+                await holder.begin(hold=True)
+                await holder.execute(Statement("hold", "UPDATE t SET n = 1", (), False))
+                with anyio.move_on_after(5) as scope:
+                    await database.execute("UPDATE t SET n = 2")
+                assert (scope.cancelled_caught, clock.monotonic()) == (True, 5)
+                await holder.commit()
+            assert await database.fetch("SELECT n FROM t") == [(1,)]
+
+    run(main, backend=backend, clock=clock)
 
 
 def test_a_lock_of_somebody_else_is_a_stall(url: str, backend: BackendName) -> None:
