@@ -14,7 +14,7 @@ from asyncmy.errors import Error
 
 from inboxkit._db.mysql import MysqlConnection
 from inboxkit._db.mysql_errors import unreachable
-from inboxkit._db.mysql_session import MORE_RESULTS, Reply, guard_of, session_setup
+from inboxkit._db.mysql_session import Reply, guard_of, session_setup
 from inboxkit._db.mysql_url import MysqlTarget
 from inboxkit._db.mysql_values import DECODERS
 from inboxkit._db.shield import LAST_WORD
@@ -32,6 +32,7 @@ class _TaskCall:
 
     def __init__(self, work: Coroutine[Any, Any, Any], *, may_be_cancelled: bool = False) -> None:
         self._task = asyncio.get_running_loop().create_task(work)
+        self._task.add_done_callback(_looked_at)
         self._may_be_cancelled = may_be_cancelled
 
     @property
@@ -171,11 +172,17 @@ async def _connect(target: MysqlTarget, seconds: float) -> Any:
 
 async def _run(connection: Any, *texts: bytes) -> Reply:
     """Run statements one after the other; the last one's answer."""
-    for text in texts:
-        await connection.query(text)
-        result = connection._result
-        while connection.server_status & MORE_RESULTS:  # of a procedure; the first is its answer
-            await connection.next_result()
+    *before, last = texts
+    for text in before:
+        await _query(connection, text)
+    return await _query(connection, last)
+
+
+async def _query(connection: Any, text: bytes) -> Reply:
+    await connection.query(text)
+    result = connection._result
+    while connection._result.has_next:  # of a procedure; the first is its answer
+        await connection.next_result()
     if result.description is None:
         return Reply(None, (), result.affected_rows)
     return Reply(tuple(column[0] for column in result.description), result.rows, -1)
@@ -188,6 +195,12 @@ async def _kill(target: MysqlTarget, number: int) -> None:
             await connection.query(b"KILL QUERY %d" % number)
         finally:
             connection.close()
+
+
+def _looked_at(task: asyncio.Task[Any]) -> None:
+    """The loop would report the error of a call that nobody waits for any more."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _drop(connection: Any) -> None:

@@ -18,7 +18,6 @@ from inboxkit.abc import Clock
 
 __all__ = [
     "IN_TRANSACTION",
-    "MORE_RESULTS",
     "NO_BACKSLASHES",
     "Call",
     "MysqlSession",
@@ -31,7 +30,6 @@ GRACE: Final = 2.0
 """Seconds that the server has beyond the statement timeout, which it watches itself, to say so."""
 
 IN_TRANSACTION: Final = 1
-MORE_RESULTS: Final = 8
 NO_BACKSLASHES: Final = 512
 """Bits of the status that comes with each answer."""
 
@@ -144,8 +142,9 @@ class MysqlSession(ABC):
             self.terminate()
             await call.abandon()
             raise interruption or NoAnswerError(f"no answer within {seconds:g} s")
+        reply: Reply | None = None
         try:
-            reply: Reply = call.result()
+            reply = call.result()
         except Exception as error:
             later = await self._look_after(error)
             interruption = interruption or later
@@ -153,6 +152,7 @@ class MysqlSession(ABC):
                 raise
         if interruption is not None:
             raise interruption
+        assert reply is not None
         return reply
 
     async def _look_after(self, error: Exception) -> BaseException | None:

@@ -17,7 +17,7 @@ from pymysql.constants import CLIENT
 from inboxkit._db.backend import waker
 from inboxkit._db.mysql import MysqlConnection
 from inboxkit._db.mysql_errors import unreachable
-from inboxkit._db.mysql_session import MORE_RESULTS, Reply, guard_of, session_setup
+from inboxkit._db.mysql_session import Reply, guard_of, session_setup
 from inboxkit._db.mysql_url import MysqlTarget
 from inboxkit._db.mysql_values import DECODERS
 from inboxkit._db.shield import LAST_WORD, outlast
@@ -62,11 +62,17 @@ class _Session:
 
     def run(self, *texts: bytes) -> Reply:
         """Run statements one after the other; the last one's answer."""
-        for text in texts:
-            self._connection.query(text)
-            result = self._connection._result
-            while self.status & MORE_RESULTS:  # of a procedure; the first is its answer
-                self._connection.next_result()
+        *before, last = texts
+        for text in before:
+            self._query(text)
+        return self._query(last)
+
+    def _query(self, text: bytes) -> Reply:
+        connection = self._connection
+        connection.query(text)
+        result = connection._result
+        while connection._result.has_next:  # of a procedure; the first is its answer
+            connection.next_result()
         if result.description is None:
             return Reply(None, (), result.affected_rows)
         return Reply(tuple(column[0] for column in result.description), result.rows, -1)
