@@ -42,7 +42,7 @@ class Cell:
         """How many examples a property runs here."""
         profile = settings.get_current_profile_name()
         most = settings().max_examples
-        if profile == "default" and isinstance(self.connection, psycopg.Connection):
+        if profile != "nightly" and isinstance(self.connection, psycopg.Connection):
             most = most * 3 // 10
         return max(most // self.share, 1)
 
