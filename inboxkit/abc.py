@@ -36,7 +36,8 @@ __all__ = [
 
 T = TypeVar("T")
 
-DialectName = Literal["postgres", "sqlite"]
+DialectName = Literal["postgres", "sqlite", "mysql"]
+"""MariaDB and MySQL are one."""
 
 
 @runtime_checkable

@@ -25,10 +25,14 @@ __all__ = ["ObservedConnection"]
 
 T = TypeVar("T")
 
+_READ_COMMITTED: Final = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
 _BEGIN: Final = {
-    "read": "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY",
-    "write": "BEGIN ISOLATION LEVEL READ COMMITTED",
+    ("postgres", "read"): ("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY",),
+    ("postgres", "write"): ("BEGIN ISOLATION LEVEL READ COMMITTED",),
+    ("mysql", "read"): (_READ_COMMITTED, "START TRANSACTION READ ONLY"),
+    ("mysql", "write"): (_READ_COMMITTED, "START TRANSACTION"),
 }
+"""How a script begins; the last statement is recorded."""
 _COMMIT: Final = Statement("commit", "COMMIT", returns_rows=False)
 _ROLLBACK: Final = Statement("rollback", "ROLLBACK", returns_rows=False)
 
@@ -36,7 +40,7 @@ _ROLLBACK: Final = Statement("rollback", "ROLLBACK", returns_rows=False)
 class ObservedConnection:
     """A `DriverConnection` around another one.
 
-    On PostgreSQL a script goes statement by statement through `execute`, `commit` and `rollback`, so
+    On a server a script goes statement by statement through `execute`, `commit` and `rollback`, so
     that each can be gated, held back and failed. On SQLite it stays one hop and one turn.
     """
 
@@ -47,7 +51,7 @@ class ObservedConnection:
         self._inner = inner
         self._recording = driver.recording
         self._faults = driver.faults
-        self._is_server = driver.dialect == "postgres"
+        self._is_server = driver.dialect != "sqlite"
         self._transaction = 0
         self._script: str | None = None
         self._held_script: str | None = None
@@ -163,11 +167,19 @@ class ObservedConnection:
         return result
 
     async def _run_step_by_step(self, script: Script[T]) -> T:
-        """As `PostgresConnection.run`, from outside."""
+        """As a server's connection runs it, from outside."""
         if script.transaction == "none":
             return await step_through(script, self._driver.clock, self.execute)
-        begin = Statement("begin", _BEGIN[script.transaction], returns_rows=False)
-        await self._begin(begin, lambda: self._inner.execute(begin))
+        *before, begin = (
+            Statement("begin", text, returns_rows=False)
+            for text in _BEGIN[self._driver.dialect, script.transaction]
+        )
+
+        async def send() -> None:
+            for statement in (*before, begin):
+                await self._inner.execute(statement)
+
+        await self._begin(begin, send)
         try:
             result = await step_through(script, self._driver.clock, self.execute)
             await self._end(_COMMIT, self._inner.commit)

@@ -121,7 +121,7 @@ def open_test_database(
         dialect=parsed.dialect,
         clock=clock,
         instance=instance,
-        server_url=parsed.location if parsed.dialect == "postgres" else None,
+        server_url=None if parsed.dialect == "sqlite" else parsed.location,
     )
     seeded = random if random is not None else Random(0)  # noqa: S311
     database = ObservedDatabase.over(driver, pool_size=pool_size, clock=clock, random=seeded)

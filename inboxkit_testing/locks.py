@@ -8,8 +8,10 @@ server who waits for whom when nothing has come for a few milliseconds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
+
+from ._lock_probes import LockProbe, open_probe
 
 if TYPE_CHECKING:
     from ._observed_connection import ObservedConnection
@@ -36,7 +38,7 @@ class LockWaits:
     def __init__(self) -> None:
         self._in_flight: dict[ObservedConnection, str] = {}
         self._sessions: set[tuple[str, int]] = set()
-        self._asking: dict[str, Any] = {}
+        self._probes: dict[str, LockProbe] = {}
 
     def sent(self, connection: ObservedConnection, url: str) -> None:
         """A statement is in flight there."""
@@ -67,23 +69,18 @@ class LockWaits:
 
     def _wait_for_ours(self, url: str, sessions: Sequence[int]) -> bool:
         # In the loop's thread, and it blocks: everything of this run is asleep anyway.
-        answers = self._asked(url).execute(
-            "SELECT pg_blocking_pids(pid) FROM unnest(%s::int[]) AS pid", (list(sessions),)
-        )
         return all(
             blockers and all((url, blocker) in self._sessions for blocker in blockers)
-            for (blockers,) in answers.fetchall()
+            for blockers in self._probe(url).blockers(sessions)
         )
 
-    def _asked(self, url: str) -> Any:
-        import psycopg  # noqa: PLC0415 - only where a server is tested
-
-        if url not in self._asking:
-            self._asking[url] = psycopg.connect(url, autocommit=True)
-        return self._asking[url]
+    def _probe(self, url: str) -> LockProbe:
+        if url not in self._probes:
+            self._probes[url] = open_probe(url)
+        return self._probes[url]
 
     def close(self) -> None:
         """The run is over."""
-        for connection in self._asking.values():
-            connection.close()
-        self._asking.clear()
+        for probe in self._probes.values():
+            probe.close()
+        self._probes.clear()

@@ -30,7 +30,7 @@ class ObservedDriver:
         dialect: Which SQL that driver speaks.
         clock: The clock of the database: a `VirtualClock`, or a host's view of one.
         instance: Whose database it is; sorts and names its statements at the gate.
-        server_url: Where PostgreSQL can be asked who waits for a lock; None: not at all.
+        server_url: Where the server can be asked who waits for a lock; None: there is none.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class ObservedDriver:
         self._connections.clear()
         if sessions:
             with self.time.external("end of the sessions of a crashed instance"):
-                await end_sessions(self._inner, sessions)
+                await end_sessions(self._inner, sessions, self.dialect)
         # SQLite: the threads undo what was open when they end.
         await self.aclose()
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from inboxkit import Service
     from inboxkit.database import Database
     from inboxkit_testing import TestApp, VirtualClock
-    from inboxkit_testing.servers import PostgresServer
+    from inboxkit_testing.servers import MysqlServer, PostgresServer
 
 __all__: list[str] = []
 
@@ -137,7 +137,19 @@ def inbox_postgres(request: pytest.FixtureRequest) -> PostgresServer:
 
     Skips where there is none, or fails where `INBOXKIT_REQUIRE` lists ``postgres``.
     """
-    return request.config.stash[_databases].postgres()
+    return request.config.stash[_databases].server("postgres")  # type: ignore[return-value]
+
+
+@pytest.fixture(scope="session")
+def inbox_mariadb(request: pytest.FixtureRequest) -> MysqlServer:
+    """As `inbox_postgres`, for MariaDB."""
+    return request.config.stash[_databases].server("mariadb")  # type: ignore[return-value]
+
+
+@pytest.fixture(scope="session")
+def inbox_mysql(request: pytest.FixtureRequest) -> MysqlServer:
+    """As `inbox_postgres`, for MySQL."""
+    return request.config.stash[_databases].server("mysql")  # type: ignore[return-value]
 
 
 @pytest.fixture
@@ -155,7 +167,7 @@ def _unopened_database(
 
     Its clock is the clock fixture that the test names; in virtual time it is one of
     `open_test_database`. The test runs once for each kind of database that
-    ``--inbox-db=sqlite,postgres`` lists, on each backend.
+    ``--inbox-db=sqlite,postgres,mariadb,mysql`` lists, on each backend.
     """
     named = [name for name in CLOCKS if name in request.fixturenames]
     clock: VirtualClock | None = request.getfixturevalue(named[0]) if named else None

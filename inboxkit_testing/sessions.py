@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from inboxkit._sql.statement import Statement
 from inboxkit.abc import DialectName, Driver, DriverConnection
+from inboxkit.errors import DatabaseError
 
 from .errors import ClockStalledError
 
@@ -17,13 +19,14 @@ _POLLS = 5000
 
 async def session_of(connection: DriverConnection, dialect: DialectName) -> int | None:
     """The server's number of a session; None: there is no server."""
-    if dialect != "postgres":
+    if dialect == "sqlite":
         return None
-    answer = await connection.execute(Statement("session", "SELECT pg_backend_pid()"))
+    number = "pg_backend_pid()" if dialect == "postgres" else "CONNECTION_ID()"
+    answer = await connection.execute(Statement("session", f"SELECT {number}"))
     return int(answer.rows[0][0])
 
 
-async def end_sessions(driver: Driver, sessions: Sequence[int]) -> None:
+async def end_sessions(driver: Driver, sessions: Sequence[int], dialect: DialectName) -> None:
     """Return when the server no longer lists these sessions.
 
     A cut socket is not enough: the server keeps a session's locks until it looks at the socket, and
@@ -33,16 +36,31 @@ async def end_sessions(driver: Driver, sessions: Sequence[int]) -> None:
         ClockStalledError: Some are still there after five seconds.
     """
     numbers = ", ".join(str(int(session)) for session in sessions)
-    listed = f"SELECT pid FROM pg_stat_activity WHERE pid IN ({numbers})"
+    if dialect == "postgres":
+        listed = f"SELECT pid FROM pg_stat_activity WHERE pid IN ({numbers})"
+        wait = "SELECT pg_sleep(0.001)"
+    else:
+        listed = f"SELECT id FROM information_schema.processlist WHERE id IN ({numbers})"
+        wait = "DO SLEEP(0.001)"
     connection = await driver.connect()
     try:
-        await connection.execute(
-            Statement("end sessions", f"SELECT pg_terminate_backend(pid) FROM ({listed}) AS gone")
-        )
+        answer = await connection.execute(Statement("sessions", listed))
+        for (session,) in answer.rows:
+            await _end(connection, int(session), dialect)
         for _ in range(_POLLS):
             if not (await connection.execute(Statement("sessions", listed))).rows:
                 return
-            await connection.execute(Statement("wait", "SELECT pg_sleep(0.001)"))
+            await connection.execute(Statement("wait", wait))
     finally:
         await connection.close()
     raise ClockStalledError(f"the server still lists the sessions {numbers} of a crashed instance")
+
+
+async def _end(connection: DriverConnection, session: int, dialect: DialectName) -> None:
+    if dialect == "postgres":
+        await connection.execute(
+            Statement("end session", f"SELECT pg_terminate_backend({session})")
+        )
+        return
+    with suppress(DatabaseError):  # it has ended by itself meanwhile
+        await connection.execute(Statement("end session", f"KILL {session}", returns_rows=False))

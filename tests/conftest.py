@@ -9,10 +9,12 @@ from typing import Any
 
 import anyio
 import psycopg
+import pymysql
 import pytest
 
+from inboxkit._db.mysql_url import read_target
 from inboxkit.database import Database
-from inboxkit_testing.servers import PostgresServer
+from inboxkit_testing.servers import MysqlServer, PostgresServer
 
 
 @pytest.fixture
@@ -41,6 +43,43 @@ def emptied_postgres(postgres_database: str) -> str:
     with psycopg.connect(f"postgresql://{postgres_database}", autocommit=True) as admin:
         admin.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
     return postgres_database
+
+
+@pytest.fixture(scope="session")
+def mariadb_database(inbox_mariadb: MysqlServer) -> Iterator[str]:
+    """A MariaDB database of this process's own, for tests that share it; its URL without a scheme."""
+    with inbox_mariadb.database() as url:
+        yield url.partition("://")[2]
+
+
+@pytest.fixture(scope="session")
+def mysql_database(inbox_mysql: MysqlServer) -> Iterator[str]:
+    """The same of MySQL."""
+    with inbox_mysql.database() as url:
+        yield url.partition("://")[2]
+
+
+@pytest.fixture
+def emptied_mariadb(mariadb_database: str) -> str:
+    """The same, emptied."""
+    return _emptied(mariadb_database)
+
+
+@pytest.fixture
+def emptied_mysql(mysql_database: str) -> str:
+    """The same, emptied."""
+    return _emptied(mysql_database)
+
+
+def _emptied(location: str) -> str:
+    target = read_target(f"mysql://{location}")
+    admin: Any = pymysql.connect(
+        host=target.host, port=target.port, user=target.user, password=target.password
+    )
+    with admin, admin.cursor() as cursor:
+        cursor.execute(f"DROP DATABASE `{target.database}`")
+        cursor.execute(f"CREATE DATABASE `{target.database}` CHARACTER SET utf8mb4")
+    return location
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

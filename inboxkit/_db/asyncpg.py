@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import re
-from collections.abc import Coroutine
 from datetime import datetime
 from typing import Any
 
@@ -18,7 +16,7 @@ from inboxkit._db.placeholders import parse
 from inboxkit._db.postgres import PostgresConnection, rows_written
 from inboxkit._db.postgres_errors import NoAnswerError, is_lost, judged, lost
 from inboxkit._db.shield import LAST_WORD
-from inboxkit._db.tasks import finished, stopped
+from inboxkit._db.tasks import finished, opened, stopped
 from inboxkit._db.versions import check_postgres
 from inboxkit._sql.statement import Answer, Statement
 from inboxkit.abc import Clock, DialectName
@@ -165,30 +163,15 @@ class AsyncpgDriver:
     async def connect(self) -> AsyncpgConnection:
         with self._clock.external("connect"):
             try:
-                connection = await _to_its_end(_open(self._url, self._timeout))
+                connection = await opened(
+                    _open(self._url, self._timeout), lambda connection: connection.terminate()
+                )
             except _CONNECTING as error:
                 raise ConnectError(f"cannot connect to PostgreSQL: {error}") from error
         return AsyncpgConnection(connection, clock=self._clock, timeout=self._timeout)
 
     async def aclose(self) -> None:
         """Nothing is kept."""
-
-
-async def _to_its_end(opening: Coroutine[Any, Any, Any]) -> Any:
-    """Open a connection; after a cancellation it is opened to the end, and dropped, in a second.
-
-    A connect that is cancelled half-way leaves futures of asyncpg behind, which the loop then
-    reports as errors that nobody looked at.
-    """
-    task = asyncio.get_running_loop().create_task(opening)
-    try:
-        await asyncio.wait([task])
-    except asyncio.CancelledError:
-        await stopped(task)
-        if task.done() and not task.cancelled() and task.exception() is None:
-            task.result().terminate()
-        raise
-    return task.result()
 
 
 async def _open(url: str, timeout: float) -> Any:

@@ -41,8 +41,9 @@ class Connection:
     """One session of a database, for one task at a time.
 
     PostgreSQL's two drivers differ on arguments: asyncpg refuses an int where the statement needs a
-    text, psycopg sends its digits. Without arguments both run several statements separated by ``;``
-    at once; SQLite and statements with arguments take one. A cast (``$1::text``) serves all.
+    text, psycopg sends its digits; a cast (``$1::text``) serves both. Without arguments both run
+    several statements separated by ``;`` at once; other databases and statements with arguments take
+    one.
     """
 
     def __init__(self, database: Database, driver_connection: DriverConnection) -> None:

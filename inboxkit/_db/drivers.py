@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 from inboxkit._db.backend import BackendName, running_backend
+from inboxkit._db.mysql_url import read_target
 from inboxkit._db.turnstile import Turnstile
 from inboxkit._db.url import DatabaseUrl
 from inboxkit._db.versions import check_sqlite
@@ -16,11 +17,14 @@ __all__ = ["choose_driver", "make_driver"]
 _DEFAULTS = {
     ("sqlite", "asyncio"): "aiosqlite",
     ("sqlite", "trio"): "thread",
+    ("mysql", "asyncio"): "asyncmy",
+    ("mysql", "trio"): "pymysql",
     ("postgres", "asyncio"): "asyncpg",
     ("postgres", "trio"): "psycopg",
 }
 _ASYNCIO_ONLY = {
     "aiosqlite": "sqlite+thread://",
+    "asyncmy": "mysql+pymysql://",
     "asyncpg": "postgresql+psycopg://",
 }
 """And what to write under trio instead."""
@@ -50,8 +54,8 @@ def make_driver(
         url: The database.
         clock: What every statement is bracketed by.
         timeout: Seconds that a statement may take.
-        turnstile: What the writers of one SQLite file pass one by one; None: a new one. PostgreSQL
-            needs none.
+        turnstile: What the writers of one SQLite file pass one by one; None: a new one. Servers
+            need none.
 
     Raises:
         StartupError: The URL names a driver that does not run on this backend.
@@ -74,6 +78,8 @@ def make_driver(
             return sqlite_through_aiosqlite(
                 url.location, clock=clock, timeout=timeout, turnstile=turnstile
             )
+        case "asyncmy" | "pymysql":
+            return _mysql_driver(name, url.location, clock=clock, timeout=timeout)
         case _:
             return _postgres_driver(name, url.location, clock=clock, timeout=timeout)
 
@@ -90,4 +96,20 @@ def _postgres_driver(name: str, location: str, *, clock: Clock, timeout: float) 
     except ImportError as error:
         raise MissingExtraError(
             f"PostgreSQL needs {name}, which is not installed: pip install 'inboxkit[postgres]'"
+        ) from error
+
+
+def _mysql_driver(name: str, location: str, *, clock: Clock, timeout: float) -> Driver:
+    target = read_target(location)
+    try:
+        if name == "asyncmy":
+            from inboxkit._db.asyncmy import AsyncmyDriver  # noqa: PLC0415
+
+            return AsyncmyDriver(target, clock=clock, timeout=timeout)
+        from inboxkit._db.pymysql import PymysqlDriver  # noqa: PLC0415
+
+        return PymysqlDriver(target, clock=clock, timeout=timeout)
+    except ImportError as error:
+        raise MissingExtraError(
+            f"MariaDB and MySQL need {name}, which is not installed: pip install 'inboxkit[mysql]'"
         ) from error

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import select
-import sys
 from collections.abc import Callable
 from typing import Any, Generic
 
 import anyio
 from psycopg.abc import RV, PQGen, PQGenConn
 from psycopg.waiting import Ready, Wait
+
+from inboxkit._db.sockets import is_ready
 
 __all__ = ["Exchange", "is_ready"]
 
@@ -99,18 +99,3 @@ async def _until_readable_or_writable(socket: int) -> Ready:
         both.start_soon(note, anyio.wait_readable, Ready.R)
         both.start_soon(note, anyio.wait_writable, Ready.W)
     return Ready(ready)
-
-
-if sys.platform == "win32":
-
-    def is_ready(socket: int) -> bool:
-        """Whether something can be read from a socket now."""
-        return bool(select.select([socket], [], [], 0)[0])
-
-else:
-
-    def is_ready(socket: int) -> bool:
-        """Whether something can be read from a socket now."""
-        poll = select.poll()  # select() does not take large descriptors
-        poll.register(socket, select.POLLIN)
-        return bool(poll.poll(0))

@@ -1,7 +1,7 @@
 """Reads a statement's text: its ``$1`` placeholders, its first keyword, and whether it writes.
 
 Pure text. Literals, quoted identifiers, comments and (on PostgreSQL) dollar-quoted strings are
-passed over, by the rules of each dialect.
+passed over, by the rules of each dialect; MariaDB's and MySQL's as their default SQL mode has them.
 """
 
 from __future__ import annotations
@@ -32,6 +32,16 @@ _PATTERNS: Final[dict[DialectName, re.Pattern[str]]] = {
         _COMMON.format(quoted=r"| `[^`]*(?:`|\Z) | \[[^\]]*(?:\]|\Z)", dialect=""),
         re.VERBOSE | re.DOTALL,
     ),
+    "mysql": re.compile(
+        r"""
+            (?P<comment>   (?:\#|--(?=[\s\0]|\Z))[^\n]* )
+          | (?P<block>     /\* )
+          | (?P<quoted>    '(?:[^'\\]+|\\.)*(?:'|\Z) | "(?:[^"\\]+|\\.)*(?:"|\Z) | `[^`]*(?:`|\Z) )
+          | (?P<word>      [^\W\d][\w$]* )
+          | \$(?P<number>  \d+ )
+        """,
+        re.VERBOSE | re.DOTALL,
+    ),
     "postgres": re.compile(
         _COMMON.format(
             quoted="",
@@ -48,10 +58,12 @@ _DELIMITER: Final = re.compile(r"/\*|\*/")
 _LONGEST_KEPT: Final = 16_384
 """Characters of a text that is kept in the cache: those with values written into them are longer."""
 
-_READING: Final = frozenset({"SELECT", "VALUES", "TABLE", "SHOW", "EXPLAIN", "PRAGMA"})
+_READING: Final = frozenset(
+    {"SELECT", "VALUES", "TABLE", "SHOW", "EXPLAIN", "PRAGMA", "DESCRIBE", "DESC", "DO"}
+)
 _CONTROL: Final = frozenset(
     {"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SAVEPOINT", "RELEASE", "SET"}
-    | {"ATTACH", "DETACH"}
+    | {"ATTACH", "DETACH", "KILL", "USE"}
 )
 _WRITING: Final = frozenset({"INSERT", "UPDATE", "DELETE", "REPLACE", "MERGE"})
 
@@ -61,7 +73,7 @@ class Parsed:
     """A statement's text, read once."""
 
     text: str
-    """What the driver takes: ``?1`` in place of ``$1`` on SQLite, unchanged on PostgreSQL."""
+    """What the driver takes: ``?1`` in place of ``$1`` on SQLite, else unchanged."""
     count: int
     """The highest placeholder's number; 0 where there is none."""
     keyword: str
@@ -69,6 +81,10 @@ class Parsed:
     writes: bool
     """Whether it may change rows or tables, as far as its words tell (a SELECT that calls a
     function which writes is not noticed)."""
+    pieces: tuple[str, ...] = ()
+    """MariaDB and MySQL: the text between the placeholders, one piece more than `numbers`."""
+    numbers: tuple[int, ...] = ()
+    """And their numbers, in the order in which they stand."""
 
 
 def parse(text: str, dialect: DialectName) -> Parsed:
@@ -80,6 +96,8 @@ def parse(text: str, dialect: DialectName) -> Parsed:
 def _parsed(text: str, dialect: DialectName) -> Parsed:
     pattern = _PATTERNS[dialect]
     pieces: list[str] = []
+    between: list[str] = []
+    numbers: list[int] = []
     words: list[str] = []
     count = position = copied = 0
     while (token := pattern.search(text, position)) is not None:
@@ -94,6 +112,10 @@ def _parsed(text: str, dialect: DialectName) -> Parsed:
                 if dialect == "sqlite":
                     pieces += text[copied : token.start()], "?", token["number"]
                     copied = position
+                elif dialect == "mysql":
+                    between.append(text[copied : token.start()])
+                    numbers.append(int(token["number"]))
+                    copied = position
             case _:
                 pass
     keyword = words[0] if words else ""
@@ -102,6 +124,8 @@ def _parsed(text: str, dialect: DialectName) -> Parsed:
         count,
         keyword,
         _writes(keyword, words),
+        (*between, text[copied:]) if dialect == "mysql" else (),
+        tuple(numbers),
     )
 
 

@@ -8,12 +8,12 @@ own cancellation for a second.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from inboxkit._db.shield import LAST_WORD, outlast
 
-__all__ = ["finished", "stopped"]
+__all__ = ["finished", "opened", "stopped"]
 
 T = TypeVar("T")
 
@@ -30,6 +30,23 @@ async def finished(
     task = asyncio.get_running_loop().create_task(work)
     interruption = await outlast(lambda: asyncio.wait([task]), task.done, seconds=seconds)
     return task, interruption
+
+
+async def opened(opening: Coroutine[Any, Any, T], drop: Callable[[T], object]) -> T:
+    """Open a connection; after a cancellation it is opened to the end, and dropped, in a second.
+
+    A connect that is cancelled half-way leaves futures of the library behind, which the loop then
+    reports as errors that nobody looked at.
+    """
+    task = asyncio.get_running_loop().create_task(opening)
+    try:
+        await asyncio.wait([task])
+    except asyncio.CancelledError:
+        await stopped(task)
+        if task.done() and not task.cancelled() and task.exception() is None:
+            drop(task.result())
+        raise
+    return task.result()
 
 
 async def stopped(task: asyncio.Task[Any]) -> None:

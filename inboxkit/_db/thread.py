@@ -1,4 +1,4 @@
-"""SQLite in a thread of our own, on either backend: ``sqlite+thread://``.
+"""A thread of our own for a blocking library, on either backend; SQLite in one: ``sqlite+thread://``.
 
 One small actor a connection. The awaiting task is woken by its event loop's own means, which costs
 about half of a hop through a pool of worker threads.
@@ -10,12 +10,12 @@ import itertools
 from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Thread
+from typing import Protocol
 
 import anyio
 
 from inboxkit._db.backend import waker
 from inboxkit._db.sqlite import SqliteDriver
-from inboxkit._db.sqlite_session import SqliteSession
 from inboxkit._db.turnstile import Turnstile
 from inboxkit.abc import Clock
 
@@ -24,15 +24,27 @@ __all__ = ["ThreadWorker", "sqlite_in_a_thread"]
 _numbers = itertools.count(1)
 
 
+class Session(Protocol):
+    """What a thread keeps."""
+
+    def open(self) -> object:
+        """Open it, in its thread."""
+        ...
+
+    def close(self) -> None:
+        """Close it, in its thread, when all work is done."""
+        ...
+
+
 class ThreadWorker:
     """A thread that runs one session's work, in order."""
 
-    def __init__(self, session: SqliteSession) -> None:
+    def __init__(self, session: Session) -> None:
         self._session = session
         self._work: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         # A daemon: a connection that nobody closed must not keep the interpreter from ending.
         self._thread = Thread(
-            target=self._run, name=f"inboxkit-sqlite-{next(_numbers)}", daemon=True
+            target=self._run, name=f"inboxkit-session-{next(_numbers)}", daemon=True
         )
         self._wake = waker()
         self._ended = anyio.Event()
@@ -54,6 +66,10 @@ class ThreadWorker:
         if errors:
             raise errors[0]
 
+    def post(self, work: Callable[[], object]) -> None:
+        """Have `work`, which may not raise, run after all that was given before."""
+        self._work.put(work)
+
     async def call(self, work: Callable[[], None]) -> None:
         """Run `work`, which may not raise, and return when it has ended."""
         ended = anyio.Event()
@@ -62,7 +78,7 @@ class ThreadWorker:
             work()
             self._wake(ended.set)
 
-        self._work.put(run)
+        self.post(run)
         await ended.wait()
 
     def stop(self) -> None:

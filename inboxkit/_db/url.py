@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from inboxkit._db.mysql_url import read_target
 from inboxkit._db.sqlite_session import MEMORY
 from inboxkit.abc import DialectName
-from inboxkit.errors import DeclarationError, DialectError
+from inboxkit.errors import DeclarationError
 
 __all__ = ["DatabaseUrl", "parse_url"]
 
 _DIALECTS: Final[dict[str, DialectName]] = {
+    "mariadb": "mysql",
+    "mysql": "mysql",
     "postgres": "postgres",
     "postgresql": "postgres",
     "sqlite": "sqlite",
 }
 _DRIVERS: Final[dict[DialectName, tuple[str, ...]]] = {
+    "mysql": ("asyncmy", "pymysql"),
     "postgres": ("asyncpg", "psycopg"),
     "sqlite": ("aiosqlite", "thread"),
 }
 _FORMS: Final = (
-    "write sqlite:///relative.db, sqlite:////absolute.db, sqlite:///:memory: or "
-    "postgresql://user@host/database, with a driver's name if need be, as in postgresql+psycopg://"
+    "write sqlite:///relative.db, sqlite:////absolute.db, sqlite:///:memory:, "
+    "postgresql://user@host/database, mariadb://user@host/database or mysql://user@host/database, "
+    "with a driver's name if need be, as in postgresql+psycopg://"
 )
 
 
@@ -37,7 +43,7 @@ class DatabaseUrl:
     driver: str | None
     """The driver that the URL names; None: the running backend's own."""
     location: str = field(repr=False)
-    """SQLite: the absolute path or ``:memory:``. PostgreSQL: the URL as every driver takes it."""
+    """SQLite: the absolute path or ``:memory:``. Servers: the URL, without a driver's name."""
     shown: str
     """The URL without its password."""
 
@@ -47,7 +53,6 @@ def parse_url(url: str) -> DatabaseUrl:
 
     Raises:
         DeclarationError: It is not one of ours.
-        DialectError: It names a database that this version does not serve.
     """
     if not isinstance(url, str):
         raise DeclarationError(
@@ -55,8 +60,6 @@ def parse_url(url: str) -> DatabaseUrl:
         )
     scheme, separator, rest = url.partition("://")
     name, _, driver = scheme.partition("+")
-    if name in {"mysql", "mariadb"}:
-        raise DialectError(f"{name}:// : this version serves PostgreSQL and SQLite; {_FORMS}")
     if not separator or name not in _DIALECTS:
         raise DeclarationError(f"{_without_password(url)!r} is not a database's URL; {_FORMS}")
     dialect = _DIALECTS[name]
@@ -64,7 +67,7 @@ def parse_url(url: str) -> DatabaseUrl:
         raise DeclarationError(
             f"{scheme}:// names no driver; {name} has {' and '.join(_DRIVERS[dialect])}; {_FORMS}"
         )
-    locate = _sqlite_path if dialect == "sqlite" else _postgres_url
+    locate = _LOCATE[dialect]
     return DatabaseUrl(dialect, driver or None, locate(url, rest), _without_password(url))
 
 
@@ -87,6 +90,22 @@ def _postgres_url(url: str, rest: str) -> str:
     except ValueError as error:
         raise DeclarationError(f"{_without_password(url)!r}: {error}; {_FORMS}") from None
     return location
+
+
+def _mysql_url(url: str, rest: str) -> str:
+    location = f"mysql://{rest}"
+    try:
+        read_target(location)
+    except ValueError as error:
+        raise DeclarationError(f"{_without_password(url)!r}: {error}; {_FORMS}") from None
+    return location
+
+
+_LOCATE: Final[dict[DialectName, Callable[[str, str], str]]] = {
+    "mysql": _mysql_url,
+    "postgres": _postgres_url,
+    "sqlite": _sqlite_path,
+}
 
 
 def _without_password(url: str) -> str:

@@ -56,6 +56,24 @@ def _for_sqlite(value: Any, where: str) -> Any:
     )
 
 
+def _for_mysql(value: Any, where: str) -> Any:
+    match value:
+        case datetime():
+            _check_aware(value, where)
+            return value
+        case bool() | int() | float() | str() | date() | Decimal():
+            return value
+        case UUID():
+            return str(value)
+        case bytearray() | memoryview():
+            return bytes(value)
+    raise EncodeError(
+        f"{where}: MariaDB and MySQL cannot hold a {type(value).__name__}; give int, float, str, "
+        "bytes, bool, None, an aware datetime, date, UUID or Decimal",
+        where=where,
+    )
+
+
 def _check_aware(value: datetime, where: str) -> None:
     if value.utcoffset() is None:
         raise EncodeError(
@@ -67,6 +85,7 @@ def _check_aware(value: datetime, where: str) -> None:
 
 _plain: Final = frozenset({int, float, str, bytes, type(None)})
 _encoders: Final[dict[DialectName, Callable[[Any, str], Any]]] = {
+    "mysql": _for_mysql,
     "postgres": _for_postgres,
     "sqlite": _for_sqlite,
 }

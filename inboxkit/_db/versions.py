@@ -6,11 +6,13 @@ from typing import Final
 
 from inboxkit.errors import ServerTooOldError
 
-__all__ = ["check_postgres", "check_sqlite"]
+__all__ = ["check_mysql", "check_postgres", "check_sqlite"]
 
 _POSTGRES: Final = 12
 _SQLITE: Final = (3, 35, 0)
 """RETURNING."""
+_MYSQL: Final = {"MariaDB": (10, 6, 0), "MySQL": (8, 0, 1)}
+"""SKIP LOCKED."""
 
 
 def check_postgres(major: int) -> None:
@@ -25,6 +27,23 @@ def check_postgres(major: int) -> None:
     if major < _POSTGRES:
         raise ServerTooOldError(
             f"the server is PostgreSQL {major}, and inboxkit needs {_POSTGRES} or newer; upgrade it"
+        )
+
+
+def check_mysql(kind: str, version: tuple[int, int, int]) -> None:
+    """Refuse a server that is too old.
+
+    Args:
+        kind: ``"MariaDB"`` or ``"MySQL"``.
+        version: Its version.
+
+    Raises:
+        ServerTooOldError: It is.
+    """
+    if version < _MYSQL[kind]:
+        met, needed = (".".join(map(str, one)) for one in (version, _MYSQL[kind]))
+        raise ServerTooOldError(
+            f"the server is {kind} {met}, and inboxkit needs {needed} or newer; upgrade it"
         )
 
 

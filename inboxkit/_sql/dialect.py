@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Dialect", "DialectName", "get_dialect"]
 
-DialectName = Literal["postgres", "sqlite"]
+DialectName = Literal["postgres", "sqlite", "mysql"]
 
 
 class Dialect(Protocol):

@@ -15,39 +15,38 @@ import pytest
 if TYPE_CHECKING:
     from inboxkit.database import Database
     from inboxkit_testing import VirtualClock
-    from inboxkit_testing.servers import PostgresServer
+    from inboxkit_testing.servers import MysqlServer, PostgresServer
 
 __all__ = ["Databases", "make_database"]
+
+SERVERS = ("postgres", "mariadb", "mysql")
 
 
 class Databases:
     """The servers of one pytest process, started when a test first asks."""
 
     def __init__(self) -> None:
-        self._postgres: PostgresServer | None = None
+        self._servers: dict[str, PostgresServer | MysqlServer] = {}
 
     def prepare(self, name: str) -> None:
-        """See that databases of this kind can be made, before a loop runs; else as `postgres`."""
-        if name == "postgres":
-            self.postgres()
+        """See that databases of this kind can be made, before a loop runs; else as `server`."""
+        if name in SERVERS:
+            self.server(name)
 
-    def postgres(self) -> PostgresServer:
+    def server(self, name: str) -> PostgresServer | MysqlServer:
         """The server. Without one the test is skipped, or fails where `INBOXKIT_REQUIRE` lists it."""
-        if self._postgres is not None:
-            return self._postgres
-        from inboxkit_testing.servers import (  # noqa: PLC0415 - only where Postgres is chosen
-            ServerUnavailableError,
-            postgres_server,
-            required_servers,
-        )
+        if name in self._servers:
+            return self._servers[name]
+        from inboxkit_testing import servers  # noqa: PLC0415 - only where a server is chosen
 
+        make = getattr(servers, f"{name}_server")
         try:
-            self._postgres = postgres_server()
-        except ServerUnavailableError as error:
-            if "postgres" in required_servers():
-                pytest.fail(f"INBOXKIT_REQUIRE lists postgres: {error}", pytrace=False)
+            self._servers[name] = make()
+        except servers.ServerUnavailableError as error:
+            if name in servers.required_servers():
+                pytest.fail(f"INBOXKIT_REQUIRE lists {name}: {error}", pytrace=False)
             pytest.skip(str(error))
-        return self._postgres
+        return self._servers[name]
 
     def fresh(self, name: str) -> AbstractContextManager[str]:
         """The URL of a database of its own, for the time of a block."""
@@ -57,12 +56,12 @@ class Databases:
             return _sqlite_file("sqlite+inloop")
         if name == "sqlite-memory":
             return contextlib.nullcontext("sqlite:///:memory:")
-        return self.postgres().database()
+        return self.server(name).database()
 
     def close(self) -> None:
         """Let go of the servers; a throw-away one ends with its last user."""
-        server, self._postgres = self._postgres, None
-        if server is not None:
+        servers, self._servers = self._servers, {}
+        for server in servers.values():
             server.close()
 
 

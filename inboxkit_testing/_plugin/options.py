@@ -9,9 +9,8 @@ import pytest
 
 __all__ = ["BACKENDS", "DATABASES", "Options", "add_options", "read_options"]
 
-DATABASES = ("sqlite", "sqlite-inloop", "sqlite-memory", "postgres")
+DATABASES = ("sqlite", "sqlite-inloop", "sqlite-memory", "postgres", "mariadb", "mysql")
 BACKENDS = ("asyncio", "trio")
-_NOT_YET = ("mariadb", "mysql")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +42,10 @@ def read_options(config: pytest.Config) -> Options:
     """What was chosen.
 
     Raises:
-        pytest.UsageError: A name is unknown, not served, or not installed.
+        pytest.UsageError: A name is unknown, or not installed.
     """
     databases = _names(config.getoption("inbox_db") or "sqlite")
     for name in databases:
-        if name in _NOT_YET:
-            raise pytest.UsageError(
-                f"--inbox-db: {name} is not served in this version of inboxkit; "
-                f"choose from {', '.join(DATABASES)}"
-            )
         _check("--inbox-db", name, DATABASES)
     chosen = config.getoption("inbox_backend")
     if chosen is None:

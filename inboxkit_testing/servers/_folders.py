@@ -54,7 +54,7 @@ def common_folder() -> Path:
             if folder is not None:
                 return folder
     raise ServerUnavailableError(
-        f"no Postgres for tests: {tempfile.gettempdir()!r} cannot hold one (it must be ours, allow "
+        f"no server for tests: {tempfile.gettempdir()!r} cannot hold one (it must be ours, allow "
         "programs, and for root be open to other users); set TMPDIR"
     )
 
@@ -164,14 +164,15 @@ def _try_lock(file: IO[bytes], kind: int) -> bool:
 
 
 def _end_orphan(data: Path) -> None:
-    """End a Postgres whose supervisor was killed, if the process is still the one that it was."""
-    try:
-        pid = int((data / "postmaster.pid").read_text().splitlines()[0])
-    except (OSError, IndexError, ValueError):
-        return
-    if str(data) in _command_of(pid):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGQUIT)
+    """End a server whose supervisor was killed, if the process is still the one that it was."""
+    for name, ending in (("postmaster.pid", signal.SIGQUIT), ("mysqld.pid", signal.SIGKILL)):
+        try:
+            pid = int((data / name).read_text().splitlines()[0])
+        except (OSError, IndexError, ValueError):
+            continue
+        if str(data) in _command_of(pid):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, ending)
 
 
 def _command_of(pid: int) -> str:

@@ -4,43 +4,29 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from inboxkit_testing.servers import _binaries
 from inboxkit_testing.servers._admin import Admin, open_admin
 from inboxkit_testing.servers._errors import ServerUnavailableError
+from inboxkit_testing.servers._starting import join_or_start, run_key
 
 if TYPE_CHECKING:
     from typing import Self
 
 __all__ = [
     "POSTGRES_URL_VARIABLE",
-    "REQUIRE_VARIABLE",
     "PostgresServer",
     "postgres_server",
-    "required_servers",
 ]
 
 POSTGRES_URL_VARIABLE = "INBOXKIT_TEST_POSTGRES_URL"
 """Names a server to use in place of a throw-away one: ``postgresql://user@host:port/database``."""
-REQUIRE_VARIABLE = "INBOXKIT_REQUIRE"
-"""Servers, split by commas, whose absence fails a test that would else be skipped."""
-_XDIST_VARIABLE = "PYTEST_XDIST_TESTRUNUID"
-_SUPERVISOR = Path(__file__).with_name("_supervisor.py")
-
-
-def required_servers() -> frozenset[str]:
-    """What `INBOXKIT_REQUIRE` lists, such as ``{"postgres"}``."""
-    names = os.environ.get(REQUIRE_VARIABLE, "").split(",")
-    return frozenset(name.strip() for name in names if name.strip())
 
 
 class PostgresServer:
@@ -139,85 +125,14 @@ def postgres_server(run: str | None = None) -> PostgresServer:
     url = os.environ.get(POSTGRES_URL_VARIABLE)
     if url:
         return PostgresServer(url)
-    if sys.platform == "win32":
-        raise ServerUnavailableError(
-            f"throw-away servers need Unix; name one in {POSTGRES_URL_VARIABLE}"
-        )
-    key = run or os.environ.get(_XDIST_VARIABLE) or f"pid{os.getpid()}x{secrets.token_hex(4)}"
-    return _join_or_start("".join(sign for sign in key if sign.isalnum())[-24:])
+    return _running(*join_or_start(run_key(run), _settings, variable=POSTGRES_URL_VARIABLE))
 
 
-def _join_or_start(key: str) -> PostgresServer:
-    from inboxkit_testing.servers import _folders  # noqa: PLC0415 - needs Unix
-
-    common = _folders.common_folder()
-    with _folders.locked(common):
-        _folders.sweep(common)
-        for folder in _folders.matching(common, key):
-            users = _folders.join(folder)
-            if users is not None:
-                return _running(folder, users)
-        folder = common / f"{key}-{secrets.token_hex(3)}"
-        folder.mkdir(mode=0o711)
-        folder.chmod(0o711)
-        (folder / "users").touch()
-        users = _folders.users_of(folder)
-        assert users is not None
-        try:
-            _start(folder, _folders.memory_folder())
-            return _running(folder, users)
-        except BaseException as error:
-            users.close()
-            if isinstance(error, ServerUnavailableError):
-                _folders.remove(folder)
-            raise
-
-
-def _start(folder: Path, memory: Path | None) -> None:
-    """Have a supervisor bring up the server in its folder, and wait until it is ready."""
-    if memory is not None:
-        (folder / "data").symlink_to(memory / folder.name)
-    user, group = _other_user()
+def _settings(folder: Path, user: int | None) -> dict[str, Any]:
     installation = _binaries.installed()
     if user is not None:
         installation = _binaries.copy_installation(installation, folder / "programs")
-    settings = {"installation": str(installation), "password": secrets.token_hex(12)}
-    (folder / "settings.json").touch(mode=0o600)
-    (folder / "settings.json").write_text(json.dumps({**settings, "user": user, "group": group}))
-    with (folder / "log").open("ab") as log_file:
-        supervisor = subprocess.Popen(  # noqa: S603 - our own program
-            [sys.executable, "-I", "-S", str(_SUPERVISOR), str(folder)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=log_file,
-            cwd="/",
-            start_new_session=True,
-        )
-    assert supervisor.stdout is not None
-    with supervisor.stdout as answers:
-        answer = answers.readline().decode()
-    supervisor.wait()  # it has left its work to a child that is not ours
-    if answer != "ready\n":
-        log = (folder / "log").read_text(errors="replace")[-2000:]
-        raise ServerUnavailableError(
-            f"the throw-away Postgres did not start ({answer.strip() or 'its supervisor ended'}); "
-            f"name a server in {POSTGRES_URL_VARIABLE}, or see to what its log says:\n{log}"
-        )
-
-
-def _other_user() -> tuple[int | None, int | None]:
-    """Whom the server runs as; None: ourselves."""
-    if sys.platform == "win32" or os.geteuid() != 0:
-        return None, None
-    import pwd  # noqa: PLC0415 - needs Unix
-
-    try:
-        nobody = pwd.getpwnam("nobody")
-    except KeyError as error:
-        raise ServerUnavailableError(
-            "Postgres refuses root, and there is no user 'nobody'"
-        ) from error
-    return nobody.pw_uid, nobody.pw_gid
+    return {"kind": "postgres", "title": "Postgres", "installation": str(installation)}
 
 
 def _running(folder: Path, users: IO[bytes]) -> PostgresServer:

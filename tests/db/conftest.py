@@ -25,7 +25,11 @@ CELLS = [
     ("asyncpg", "asyncio"),
     ("psycopg", "asyncio"),
     ("psycopg", "trio"),
+    ("asyncmy", "asyncio"),
+    ("pymysql", "trio"),
 ]
+POSTGRES = ("asyncpg", "psycopg")
+MYSQL = ("asyncmy", "pymysql")
 
 
 class WatchedClock(SystemClock):
@@ -64,7 +68,14 @@ class Cell:
         return self.url.startswith("postgres")
 
     @property
+    def is_mysql(self) -> bool:
+        """MariaDB too."""
+        return self.url.startswith("mysql")
+
+    @property
     def serial(self) -> str:
+        if self.is_mysql:
+            return "integer AUTO_INCREMENT PRIMARY KEY"
         return "serial PRIMARY KEY" if self.is_postgres else "integer PRIMARY KEY"
 
     @property
@@ -72,10 +83,17 @@ class Cell:
         """A statement that runs for many seconds unless it is stopped."""
         if self.is_postgres:
             return "SELECT pg_sleep(20)"
+        if self.is_mysql:
+            return "SELECT sleep(20)"
         return (
             "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c LIMIT 1000000000) "
             "SELECT count(*) FROM c"
         )
+
+    @property
+    def commit(self) -> bytes:
+        """What a client sends to commit."""
+        return b"COMMIT\0" if self.is_postgres else b"\x03COMMIT"
 
     def database(self, url: str | None = None, **settings: Any) -> Database:
         return Database(url or self.url, clock=self.clock, random=random.Random(0), **settings)
@@ -102,18 +120,22 @@ class Cell:
 
 
 def _cell(request: pytest.FixtureRequest, tmp_path: Path) -> Cell:
-    driver, backend = request.param
-    if driver in {"asyncpg", "psycopg"}:
+    driver, backend, *server = request.param
+    if driver in MYSQL:
+        location = request.getfixturevalue(f"emptied_{server[0] if server else 'mariadb'}")
+        return Cell(driver, backend, f"mysql+{driver}://{location}")
+    if driver in POSTGRES:
         location = request.getfixturevalue("emptied_postgres")
         return Cell(driver, backend, f"postgresql+{driver}://{location}")
     return Cell(driver, backend, f"sqlite+{driver}:///{tmp_path / 'test.db'}")
 
 
-def _params(*drivers: str) -> list[Any]:
-    return [pytest.param(cell, id="-".join(cell)) for cell in CELLS if cell[0] in drivers]
+def _params(*drivers: str, more: tuple[tuple[str, ...], ...] = ()) -> list[Any]:
+    cells = [*(cell for cell in CELLS if cell[0] in drivers), *more]
+    return [pytest.param(cell, id="-".join(cell)) for cell in cells]
 
 
-@pytest.fixture(params=_params("aiosqlite", "thread", "asyncpg", "psycopg"))
+@pytest.fixture(params=_params("aiosqlite", "thread", *POSTGRES, *MYSQL))
 def cell(request: pytest.FixtureRequest, tmp_path: Path) -> Cell:
     return _cell(request, tmp_path)
 
@@ -123,8 +145,19 @@ def sqlite_cell(request: pytest.FixtureRequest, tmp_path: Path) -> Cell:
     return _cell(request, tmp_path)
 
 
-@pytest.fixture(params=_params("asyncpg", "psycopg"))
+@pytest.fixture(params=_params(*POSTGRES))
 def postgres_cell(request: pytest.FixtureRequest, tmp_path: Path) -> Cell:
+    return _cell(request, tmp_path)
+
+
+@pytest.fixture(params=_params(*POSTGRES, *MYSQL))
+def server_cell(request: pytest.FixtureRequest, tmp_path: Path) -> Cell:
+    return _cell(request, tmp_path)
+
+
+@pytest.fixture(params=_params(*MYSQL, more=(("asyncmy", "asyncio", "mysql"),)))
+def mysql_cell(request: pytest.FixtureRequest, tmp_path: Path) -> Cell:
+    """Both drivers on MariaDB, and one on MySQL."""
     return _cell(request, tmp_path)
 
 
@@ -134,7 +167,7 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 class Proxy:
-    """Stands between a client and PostgreSQL, and can be told to lose things."""
+    """Stands between a client and a server, and can be told to lose things."""
 
     port = 0
     is_black_hole = False

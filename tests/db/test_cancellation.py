@@ -243,17 +243,17 @@ def test_a_wait_for_a_lock_of_another_process_is_cancelled(sqlite_cell: Any) -> 
     sqlite_cell.run(main, pool_size=1)
 
 
-def test_a_row_lock_of_another_transaction_is_cancelled(postgres_cell: Any) -> None:
+def test_a_row_lock_of_another_transaction_is_cancelled(server_cell: Any) -> None:
     async def main(db: Database) -> None:
         await _table(db)
         await db.execute("INSERT INTO t VALUES (1)")
         async with db.transaction() as holder:
             await holder.execute("UPDATE t SET x = 2")
-            for cancelled_after in _ways(postgres_cell):
+            for cancelled_after in _ways(server_cell):
                 assert await cancelled_after(0.05, lambda: db.execute("UPDATE t SET x = 3"))
         assert await _rows(db) == {2}
 
-    postgres_cell.run(main)
+    server_cell.run(main)
 
 
 def test_after_commit_runs_although_cancelled_meanwhile(cell: Any) -> None:

@@ -11,6 +11,8 @@ import anyio
 import psycopg
 import pytest
 
+from inboxkit._db import mysql as mysql_module
+from inboxkit._db import mysql_session
 from inboxkit._db import postgres as postgres_module
 from inboxkit._db import psycopg as psycopg_module
 from inboxkit._sql.statement import Answer, Reading, Script, Statement
@@ -24,6 +26,15 @@ from inboxkit.errors import (
 
 
 async def _kill_others(db: Database) -> None:
+    if db.database.dialect == "mysql":  # type: ignore[attr-defined]
+        listed = (
+            "FROM information_schema.processlist WHERE db = database() AND id <> connection_id()"
+        )
+        for (session,) in await db.fetch(f"SELECT id {listed}"):
+            await db.execute(f"KILL {session}")
+        while await db.fetch(f"SELECT id {listed}"):
+            await db.execute("DO sleep(0.001)")
+        return
     await db.fetch(
         "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
         "WHERE pid <> pg_backend_pid() AND datname = current_database()"
@@ -42,7 +53,7 @@ async def _while_in_flight(cell: Any, call: Callable[[], Any], then: Callable[[]
         await call()
 
 
-def test_killed_while_idle(postgres_cell: Any) -> None:
+def test_killed_while_idle(server_cell: Any) -> None:
     async def main(db: Database) -> None:
         async with db.connection() as one, db.connection() as killer:
             await one.fetch("SELECT 1")
@@ -50,26 +61,26 @@ def test_killed_while_idle(postgres_cell: Any) -> None:
             await _kill_others(killer)  # type: ignore[arg-type]
             assert await db.fetch_value("SELECT 1") == 1
 
-    postgres_cell.run(main, pool_size=2)
+    server_cell.run(main, pool_size=2)
 
 
-def test_killed_under_a_lone_statement(postgres_cell: Any) -> None:
+def test_killed_under_a_lone_statement(server_cell: Any) -> None:
     async def main(db: Database) -> None:
         async with db.connection() as killer:
 
             async def call() -> None:
                 with pytest.raises(OutcomeUnknownError, match="it may have happened") as caught:
-                    await db.fetch("SELECT pg_sleep(20)")
+                    await db.fetch(server_cell.slow)
                 assert caught.value.statement == "fetch"
                 assert caught.value.__cause__ is not None
 
-            await _while_in_flight(postgres_cell, call, lambda: _kill_others(killer))  # type: ignore[arg-type]
+            await _while_in_flight(server_cell, call, lambda: _kill_others(killer))  # type: ignore[arg-type]
         assert await db.fetch_value("SELECT 1") == 1
 
-    postgres_cell.run(main, pool_size=2)
+    server_cell.run(main, pool_size=2)
 
 
-def test_killed_inside_a_transaction(postgres_cell: Any) -> None:
+def test_killed_inside_a_transaction(server_cell: Any) -> None:
     async def main(db: Database) -> None:
         await db.execute("CREATE TABLE t (x int)")
         async with db.connection() as killer:
@@ -78,15 +89,15 @@ def test_killed_inside_a_transaction(postgres_cell: Any) -> None:
                 with pytest.raises(DatabaseBusyError, match="nothing happened"):
                     async with db.transaction() as tx:
                         await tx.execute("INSERT INTO t VALUES (1)")
-                        await tx.fetch("SELECT pg_sleep(20)")
+                        await tx.fetch(server_cell.slow)
 
-            await _while_in_flight(postgres_cell, call, lambda: _kill_others(killer))  # type: ignore[arg-type]
+            await _while_in_flight(server_cell, call, lambda: _kill_others(killer))  # type: ignore[arg-type]
         assert await db.fetch("SELECT * FROM t") == []
 
-    postgres_cell.run(main, pool_size=2)
+    server_cell.run(main, pool_size=2)
 
 
-def test_killed_before_the_commit(postgres_cell: Any) -> None:
+def test_killed_before_the_commit(server_cell: Any) -> None:
     async def main(db: Database) -> None:
         await db.execute("CREATE TABLE t (x int)")
         async with db.connection() as killer:
@@ -96,24 +107,24 @@ def test_killed_before_the_commit(postgres_cell: Any) -> None:
                     await _kill_others(killer)  # type: ignore[arg-type]
         assert await db.fetch("SELECT * FROM t") == []
 
-    postgres_cell.run(main, pool_size=2)
+    server_cell.run(main, pool_size=2)
 
 
-def test_the_reply_to_the_commit_is_lost(postgres_cell: Any, proxied: Any) -> None:
+def test_the_reply_to_the_commit_is_lost(server_cell: Any, proxied: Any) -> None:
     called: list[str] = []
 
     async def main() -> None:
-        async with postgres_cell.database() as db, proxied(postgres_cell) as (proxy, url):
+        async with server_cell.database() as db, proxied(server_cell) as (proxy, url):
             await db.execute("CREATE TABLE t (x int)")
-            async with postgres_cell.database(url) as through:
-                proxy.loses_reply_to = b"COMMIT\0"
+            async with server_cell.database(url) as through:
+                proxy.loses_reply_to = server_cell.commit
                 with pytest.raises(OutcomeUnknownError, match="commit: "):
                     async with through.transaction() as tx:
                         tx.after_commit(lambda: called.append("never"))
                         await tx.execute("INSERT INTO t VALUES (1)")
                 proxy.loses_reply_to = None
                 assert await through.fetch("SELECT x FROM t") == [(1,)]
-                proxy.loses_reply_to = b"COMMIT\0"
+                proxy.loses_reply_to = server_cell.commit
 
                 def steps(reading: Reading) -> Generator[Statement, Answer, None]:
                     yield Statement("insert", "INSERT INTO t VALUES (2)", (), False)
@@ -128,16 +139,16 @@ def test_the_reply_to_the_commit_is_lost(postgres_cell: Any, proxied: Any) -> No
                     await through.run(Script("script", read, "read"))
             assert await db.fetch("SELECT x FROM t ORDER BY x") == [(1,), (2,)]
 
-    postgres_cell.start(main)
+    server_cell.start(main)
 
     assert called == []
 
 
-def test_the_reply_to_a_lone_statement_is_lost(postgres_cell: Any, proxied: Any) -> None:
+def test_the_reply_to_a_lone_statement_is_lost(server_cell: Any, proxied: Any) -> None:
     async def main() -> None:
-        async with postgres_cell.database() as db, proxied(postgres_cell) as (proxy, url):
+        async with server_cell.database() as db, proxied(server_cell) as (proxy, url):
             await db.execute("CREATE TABLE t (x int)")
-            async with postgres_cell.database(url) as through:
+            async with server_cell.database(url) as through:
                 proxy.loses_reply_to = b"INSERT"
                 with pytest.raises(OutcomeUnknownError):
                     await through.execute("INSERT INTO t VALUES (1)")
@@ -146,7 +157,7 @@ def test_the_reply_to_a_lone_statement_is_lost(postgres_cell: Any, proxied: Any)
                         await tx.execute("INSERT INTO t VALUES (2)")
             assert await db.fetch("SELECT x FROM t") == [(1,)]
 
-    postgres_cell.start(main)
+    server_cell.start(main)
 
 
 @pytest.fixture
@@ -154,12 +165,15 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postgres_module, "GRACE", -29.7)
     monkeypatch.setattr(psycopg_module, "GRACE", -29.7)
     monkeypatch.setattr(postgres_module, "_ROLLBACK_BOUND", 0.3)
+    monkeypatch.setattr(mysql_session, "GRACE", -29.7)
+    monkeypatch.setattr(mysql_session, "LAST_WORD", 0.1)
+    monkeypatch.setattr(mysql_module, "_ROLLBACK_BOUND", 0.3)
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_network_that_swallows_everything(postgres_cell: Any, proxied: Any) -> None:
+def test_a_network_that_swallows_everything(server_cell: Any, proxied: Any) -> None:
     async def main() -> None:
-        async with proxied(postgres_cell) as (proxy, url), postgres_cell.database(url) as through:
+        async with proxied(server_cell) as (proxy, url), server_cell.database(url) as through:
             await through.execute("CREATE TABLE t (x int)")
             with pytest.raises(DatabaseBusyError, match="no answer within"):
                 async with through.transaction() as tx:
@@ -179,11 +193,11 @@ def test_a_network_that_swallows_everything(postgres_cell: Any, proxied: Any) ->
             async with through.connection() as connection:
                 proxy.is_black_hole = True
                 with anyio.move_on_after(0.05):
-                    await connection.fetch("SELECT pg_sleep(20)")
+                    await connection.fetch(server_cell.slow)
             proxy.is_black_hole = False
             assert await through.fetch_value("SELECT 1") == 1
 
-    postgres_cell.start(main)
+    server_cell.start(main)
 
 
 def test_locks_deadlocks_and_serialization_are_busy(postgres_cell: Any) -> None:

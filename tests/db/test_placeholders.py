@@ -1,5 +1,6 @@
 import pytest
 
+from inboxkit._db.mysql_values import compose
 from inboxkit._db.placeholders import check_arguments, parse
 from inboxkit.errors import DatabaseError
 
@@ -55,6 +56,25 @@ def test_postgres_text_is_left_alone_and_counted(text: str, count: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "composed"),
+    [
+        ("SELECT $2, $1, $1", b"SELECT 2, 'a', 'a'"),
+        ("SELECT '$1', \"$1\", `$1`, $1", b"SELECT '$1', \"$1\", `$1`, 'a'"),
+        (r"SELECT 'it\'s $2', $1", rb"SELECT 'it\'s $2', 'a'"),
+        (r"SELECT 'it''s \\', $1", rb"SELECT 'it''s \\', 'a'"),
+        (r"SELECT `\`, $1", rb"SELECT `\`, 'a'"),
+        ("SELECT 1 -- $1\n, $1", b"SELECT 1 -- $1\n, 'a'"),
+        ("SELECT 1 # $1'\n, $1", b"SELECT 1 # $1'\n, 'a'"),
+        ("SELECT 1--$2 /* $1 /* */", b"SELECT 1--2 /* $1 /* */"),
+        ("SELECT a$1, é$1, '%s' % $2", "SELECT a$1, é$1, '%s' % 2".encode()),
+        ("SELECT '$1", b"SELECT '$1"),
+    ],
+)
+def test_mysql_values_are_written_outside_of_literals(text: str, composed: bytes) -> None:
+    assert compose(parse(text, "mysql"), ("a", 2), backslashes=True) == composed
+
+
+@pytest.mark.parametrize(
     ("text", "writes"),
     [
         ("SELECT 1", False),
@@ -76,6 +96,7 @@ def test_postgres_text_is_left_alone_and_counted(text: str, count: int) -> None:
 def test_what_writes(text: str, writes: bool) -> None:
     assert parse(text, "sqlite").writes is writes
     assert parse(text, "postgres").writes is writes
+    assert parse(text, "mysql").writes is writes
 
 
 def test_a_wrong_number_of_arguments_is_said_before_sending() -> None:

@@ -46,7 +46,7 @@ def test_statements_and_records(cell: Any) -> None:
 def test_a_connection_sees_its_own_session(cell: Any) -> None:
     async def main(db: Database) -> None:
         async with db.connection() as connection:
-            await connection.execute("CREATE TEMP TABLE mine (x int)")
+            await connection.execute("CREATE TEMPORARY TABLE mine (x int)")
             assert await connection.execute("INSERT INTO mine VALUES (1)") == 1
             assert await connection.fetch_value("SELECT x FROM mine") == 1
             assert connection.database is db
@@ -76,6 +76,15 @@ def test_usual_values_are_taken(cell: Any) -> None:
             ("numeric", Decimal("1.50"), Decimal("1.50")),
             ("timestamptz[]", [moment], [moment]),
             ("text[]", ["a", "b"], ["a", "b"]),
+        ]
+    elif cell.is_mysql:
+        values += [
+            ("datetime", moment, moment),
+            ("date", date(2030, 1, 2), date(2030, 1, 2)),
+            ("text", UUID(int=5), str(UUID(int=5))),
+            ("numeric", Decimal("1.50"), Decimal("1.50")),
+            ("blob", memoryview(b"'\\\0x"), b"'\\\0x"),
+            ("text", "it's \\ \0 $1 %s", "it's \\ \0 $1 %s"),
         ]
     else:
         values += [
@@ -180,12 +189,13 @@ def test_a_wrong_number_of_arguments_is_not_sent(cell: Any) -> None:
 def test_refused_statements(cell: Any) -> None:
     async def main(db: Database) -> None:
         await db.execute(
-            f"CREATE TABLE t (id {cell.serial}, x text CONSTRAINT never_z CHECK (x <> 'z'))"
+            f"CREATE TABLE t (id {cell.serial}, x text, CONSTRAINT never_z CHECK (x <> 'z'))"
         )
         await db.execute("INSERT INTO t (id) VALUES (1)")
         with pytest.raises(ConstraintError) as caught:
             await db.execute("INSERT INTO t (id) VALUES ($1)", 1)
-        assert caught.value.constraint == ("t_pkey" if cell.is_postgres else "t.id")
+        primary = "PRIMARY" if cell.is_mysql else "t_pkey" if cell.is_postgres else "t.id"
+        assert caught.value.constraint == primary
         assert caught.value.statement == "execute"
         assert caught.value.__cause__ is not None
         with pytest.raises(ConstraintError) as caught:

@@ -158,6 +158,8 @@ def test_what_sqlite_rolled_back_by_itself_does_not_go_on_outside(sqlite_cell: A
 
 
 def test_a_deferred_constraint_that_fails_the_commit(cell: Any) -> None:
+    if cell.is_mysql:
+        pytest.skip("MariaDB and MySQL check constraints at once")
     deferred = "REFERENCES p DEFERRABLE INITIALLY DEFERRED"
 
     async def main(db: Database) -> None:

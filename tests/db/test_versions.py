@@ -40,8 +40,14 @@ def test_a_library_that_is_too_old_stops_the_start(
 def test_the_oldest_that_are_served() -> None:
     versions.check_postgres(12)
     versions.check_sqlite((3, 35, 0))
+    versions.check_mysql("MariaDB", (10, 6, 0))
+    versions.check_mysql("MySQL", (8, 0, 1))
     with pytest.raises(ServerTooOldError):
         versions.check_postgres(11)
+    with pytest.raises(ServerTooOldError):
+        versions.check_mysql("MariaDB", (10, 5, 29))
+    with pytest.raises(ServerTooOldError):
+        versions.check_mysql("MySQL", (5, 7, 44))
 
 
 def test_databases_of_today_are_served(with_database: object) -> None:

@@ -18,6 +18,8 @@ CELLS = [
     ("asyncpg", "asyncio"),
     ("psycopg", "asyncio"),
     ("psycopg", "trio"),
+    ("asyncmy", "asyncio"),
+    ("pymysql", "trio"),
 ]
 """Drivers with the backends that they run on."""
 
@@ -37,6 +39,8 @@ def cell(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, BackendNa
 
 def url_for(driver: str, request: pytest.FixtureRequest, folder: Path) -> str:
     """The URL of an empty database behind that driver."""
+    if driver in {"asyncmy", "pymysql"}:
+        return f"mysql+{driver}://{request.getfixturevalue('emptied_mariadb')}"
     if driver not in {"asyncpg", "psycopg"}:
         return f"sqlite+{driver}:///{folder / 'kit.db'}"
     location = request.getfixturevalue("postgres_database")

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
+import psycopg
+import pymysql
 import pytest
 
+from inboxkit._db.mysql_url import read_target
+from inboxkit._sql.statement import Statement
 from inboxkit_testing import (
     ClockStalledError,
     ObservedDatabase,
@@ -22,9 +27,11 @@ from inboxkit_testing.backends import BackendName
 from .conftest import url_for
 
 
-@pytest.fixture
+@pytest.fixture(params=["postgres", "mariadb", "mysql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return url_for("psycopg", request, tmp_path)
+    if request.param == "postgres":
+        return url_for("psycopg", request, tmp_path)
+    return f"mysql+pymysql://{request.getfixturevalue(f'emptied_{request.param}')}"
 
 
 async def make(url: str, clock: VirtualClock) -> None:
@@ -82,20 +89,56 @@ def test_a_sleep_in_a_transaction_is_found_although_a_rival_waits(
         run(main, backend=backend, clock=clock)
 
 
-def test_a_lock_of_somebody_else_is_a_stall(url: str, backend: BackendName) -> None:
-    import psycopg
+def test_time_passes_for_who_waits_for_a_hold_and_the_wait_can_end(
+    url: str, backend: BackendName
+) -> None:
+    clock = VirtualClock(stall=3)
 
+    async def main() -> None:
+        await make(url, clock)
+        async with open_test_database(url, clock=clock) as database:
+            assert database._pool is not None
+            async with database._pool.connection() as holder:
+                await holder.begin(hold=True)
+                await holder.execute(Statement("hold", "UPDATE t SET n = 1", (), False))
+                with anyio.move_on_after(5) as scope:
+                    await database.execute("UPDATE t SET n = 2")
+                assert (scope.cancelled_caught, clock.monotonic()) == (True, 5)
+                await holder.commit()
+            assert await database.fetch("SELECT n FROM t") == [(1,)]
+
+    run(main, backend=backend, clock=clock)
+
+
+def test_a_lock_of_somebody_else_is_a_stall(url: str, backend: BackendName) -> None:
     clock = VirtualClock(stall=0.05)
 
     async def main() -> None:
         await make(url, clock)
-        with psycopg.connect(url.replace("+psycopg", "")) as foreign:
-            foreign.execute("UPDATE t SET n = 9")
+        with foreign_session(url) as foreign:
+            foreign("UPDATE t SET n = 9")
             try:
                 async with open_test_database(url, clock=clock) as database:
                     await database.execute("UPDATE t SET n = 7")
             finally:
-                foreign.rollback()
+                foreign("ROLLBACK")
 
     with pytest.raises(ClockStalledError, match="'execute'"):
         run(main, backend=backend, clock=clock)
+
+
+@contextmanager
+def foreign_session(url: str) -> Iterator[Callable[[str], object]]:
+    if url.startswith("postgresql"):
+        with psycopg.connect(url.replace("+psycopg", "")) as session:
+            yield session.execute
+        return
+    target = read_target(url.replace("+pymysql", ""))
+    with pymysql.connect(
+        host=target.host,
+        port=target.port,
+        user=target.user,
+        password=target.password,
+        database=target.database,
+    ) as other:
+        yield other.cursor().execute

@@ -197,7 +197,6 @@ def test_misuse_is_told_plainly(pytester: pytest.Pytester) -> None:
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ("--inbox-db=sqlite,mariadb", "mariadb is not served in this version"),
         ("--inbox-db=oracle", "unknown name 'oracle'"),
         ("--inbox-backend=curio", "unknown name 'curio'"),
     ],

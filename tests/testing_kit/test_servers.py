@@ -72,7 +72,7 @@ class OtherProcess:
 
 def pids(folder: Path) -> tuple[int, int]:
     facts = json.loads((folder / "server.json").read_text())
-    return facts["postgres"], facts["supervisor"]
+    return facts["server"], facts["supervisor"]
 
 
 def wait_for_end_of(*processes: int) -> None:
