@@ -68,10 +68,12 @@ class PostgresLease:
         info = self._table.info
         return f"{names.table(info.table, info.schema)}:{self._group}"
 
-    def renew(self, rows: Sequence[Held], *, now: Any) -> Statement:
+    def renew(self, rows: Sequence[Held], *, now: Any) -> Steps[list[Any]]:
         """Prolong, where the fence holds and nobody has the row locked."""
         given = parameters(rows, values=True)
-        return Statement("renew", self._renew, (*given, now) if self._table.spec.fifo else given)
+        given = (*given, now) if self._table.spec.fifo else given
+        answer = yield Statement("renew", self._renew, given)
+        return [row[0] for row in answer.rows]
 
     def _renew_text(self) -> str:
         table, lease = self._table, self._table.get(Role.LOCKED_UNTIL).sql
