@@ -16,8 +16,9 @@ from inboxkit._sql.check import check, check_dead_letter
 from inboxkit._sql.ddl import create_table
 from inboxkit._sql.dialect import get_dialect
 from inboxkit._sql.info import TableInfo
+from inboxkit._sql.mysql.describe import read_server
 from inboxkit.database import Database
-from inboxkit.errors import SchemaError
+from inboxkit.errors import SchemaError, ServerTooOldError
 
 WithDatabase = Callable[[Callable[[Database], Awaitable[Any]]], Any]
 
@@ -224,6 +225,111 @@ def test_identity_always_must_be_declared_generated(postgres: WithDatabase, tabl
     assert "generated=True" in str(error)
     declared = spec(table + "2", id=Column("id", generated=True))
     assert refusal(postgres, declared, ddl) is None
+
+
+@pytest.fixture
+def mysql(mysql_url: str) -> WithDatabase:
+    def run(test: Callable[[Database], Awaitable[Any]]) -> Any:
+        async def main() -> Any:
+            async with Database(mysql_url) as db:
+                return await test(db)
+
+        return anyio.run(main)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("ddl", "column", "said", "cure"),
+    [
+        ("{0}, lease datetime(6)) ENGINE=MyISAM", None, "MyISAM", "ENGINE = InnoDB"),
+        (
+            "{0}, lease datetime(3))",
+            "lease",
+            "3 fraction digits",
+            "MODIFY COLUMN `lease` datetime(6) NULL, or describe an attempt",
+        ),
+        (
+            "{0}, lease timestamp(6) NULL ON UPDATE CURRENT_TIMESTAMP(6))",
+            "lease",
+            "at each update",
+            "MODIFY COLUMN `lease` timestamp(6) NULL",
+        ),
+        (
+            "{0}, lease datetime(6) NOT NULL DEFAULT '2000-01-01')",
+            "lease",
+            "NOT NULL",
+            "MODIFY COLUMN `lease` datetime(6) NULL",
+        ),
+        (
+            "CREATE TABLE TABLE_ (id varchar(40) NOT NULL, lease datetime(6))",
+            "id",
+            "no unique index",
+            "CREATE UNIQUE INDEX `",
+        ),
+    ],
+)
+def test_mysql_names_what_a_table_lacks(
+    mysql: WithDatabase, table: str, ddl: str, column: str | None, said: str, cure: str
+) -> None:
+    made = ddl.format("CREATE TABLE TABLE_ (id integer PRIMARY KEY")
+    error = refusal(mysql, spec(table, attempt=None), made)
+    assert error is not None
+    assert error.column == column
+    assert said in str(error)
+    assert cure in str(error)
+
+
+def test_mysql_cures_are_taken_by_the_server(mysql: WithDatabase, table: str) -> None:
+    """Each error's statement mends what it is about, until nothing is left."""
+    bad = (
+        "CREATE TABLE TABLE_ (id varchar(40) NOT NULL, attempt blob, "
+        "lease timestamp(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3) ON UPDATE CURRENT_TIMESTAMP(3), "
+        "body varchar(9)) ENGINE=MyISAM"
+    )
+    described = spec(
+        table,
+        id=Column("id", type=str),
+        attempt=Column("attempt", generated=True),
+        retry_after=Column("due", default=None),
+        payload=Column("body", type=bytes),
+    )
+    statements = [bad]
+    while (error := refusal(mysql, described, *statements)) is not None:
+        (cure,) = re.findall(r"(?:ALTER TABLE|CREATE UNIQUE INDEX) .*?(?=, or |\Z)", str(error))
+        statements = [cure]
+        assert cure != bad
+        bad = cure
+
+
+def test_mysql_compares_names_of_tables_to_the_letter(mysql: WithDatabase, table: str) -> None:
+    async def test(db: Database) -> list[str]:
+        dialect = get_dialect("mysql")
+        for name in (table, f"{table}é"):
+            await db.execute(f"CREATE TABLE {dialect.quote(name)} (id int PRIMARY KEY)")
+        names = (f"{table}é", f"{table}e", table.upper())
+        return [(await db.run(dialect.describe(spec(name)))).kind for name in names]
+
+    assert mysql(test) == ["table", "missing", "missing"]
+
+
+@pytest.mark.parametrize(
+    ("version", "server"),
+    [
+        ("8.0.1", "mysql"),
+        ("9.7.0-0debian1", "mysql"),
+        ("10.6.0-MariaDB", "mariadb"),
+        ("5.5.5-10.11.6-MariaDB-log", "mariadb"),
+        ("8.0.0-dmr", "ServerTooOldError: the server is MySQL 8.0.0-dmr, and inboxkit needs 8.0.1"),
+        ("10.5.23-MariaDB", "ServerTooOldError: the server is MariaDB 10.5.23-MariaDB"),
+    ],
+)
+def test_server_is_told_by_its_version(version: str, server: str) -> None:
+    try:
+        found: str = read_server(version, "")
+    except ServerTooOldError as error:
+        found = f"{type(error).__name__}: {error}"
+    assert found.startswith(server)
 
 
 def test_search_path_is_resolved(postgres: WithDatabase, table: str) -> None:

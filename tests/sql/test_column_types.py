@@ -241,7 +241,7 @@ def test_data_columns_hold_what_is_accepted(row: Accepts, with_database: WithDat
                 spec = InboxSpec(table, id=Column("id", type=int), columns=(it,))
                 info = await db.run(dialect.describe(spec))
                 check(dialect, spec, info)
-                value = VALUES[row.python]
+                value: Any = VALUES[row.python]
                 if row.python is str and kind in ("json", "jsonb"):
                     value = '"00é7"'
                 if kind == "timestamp without time zone":

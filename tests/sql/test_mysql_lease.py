@@ -8,12 +8,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import anyio
+import pymysql
 import pytest
 
+from inboxkit import insert_statements
 from inboxkit._core.lease import ExpirySteps
 from inboxkit._core.rows import NewRow
 from inboxkit._core.settlement import Destination, Settlement, Verb
 from inboxkit._core.spec import Column, InboxSpec
+from inboxkit._db.mysql_url import read_target
 from inboxkit._forms import LeaseForm, open_form
 from inboxkit._sql.check import check
 from inboxkit._sql.dialect import get_dialect
@@ -289,6 +292,7 @@ def test_renewal_and_claim_pass_over_locked_rows_and_settlements_wait(
         fences = {row.fence.id: (row.fence, row.reading) for row in rows}
         await at.db.execute(f"UPDATE {at.name} SET lease = NULL WHERE id = $1", gone)
         done: list[Any] = []
+        renewal: Any = None
 
         async def settle() -> None:
             done.extend(await form.settle([(fences[locked][0], Settlement(Verb.FINISH))]))
@@ -435,3 +439,29 @@ def test_ignored_rows_are_duplicates_and_nothing_else(at_place: Callable[..., No
         assert [row[0] for row in await at.rows("a")] == [1, 2, 3, 4, 6]
 
     at_place(test, columns=(Column("a", type=int),))
+
+
+def test_statements_for_any_driver_have_its_placeholders(
+    at_place: Callable[..., None], mysql_url: str
+) -> None:
+    async def test(at: Place) -> None:
+        await at.create()
+        rows = [NewRow(at.spec, {"grp": "a", "tries": 1, "100%": n}) for n in (1, 2)]
+        target = read_target(mysql_url)
+        connection: Any = pymysql.connect(
+            host=target.host,
+            port=target.port,
+            user=target.user,
+            password=target.password,
+            database=target.database,
+        )
+        with connection, connection.cursor() as cursor:
+            for on_conflict in ("error", "ignore"):
+                (statement,) = insert_statements("mysql", *rows, on_conflict=on_conflict)
+                cursor.execute(statement.text, statement.parameters)
+                connection.commit()
+                first = cursor.lastrowid
+                found = dict(await at.rows("id, `100%`"))
+                assert (found[first], found[first + 1]) == (1, 2)
+
+    at_place(test, columns=(Column("100%", type=int),))
