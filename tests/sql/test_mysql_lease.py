@@ -260,6 +260,30 @@ def test_claim_locks_its_own_rows_alone(at_place: Callable[..., None], due: Colu
 
 
 @pytest.mark.parametrize("fifo", [False, True])
+def test_claim_that_finds_nothing_locks_nothing(at_place: Callable[..., None], fifo: bool) -> None:
+    """Neither a row in work, nor one that was moved to another group just now."""
+
+    async def test(at: Place) -> None:
+        await at.create()
+        await at.insert({}, {"grp": "b"})
+        form = at.form()
+        (held,) = (await form.claim(limit=1)).rows
+        (other,) = (await at.form("b").claim(limit=1)).rows
+        move = Settlement(Verb.MOVE, destination=Destination(group="c"))
+        async with committed(at.db) as first, committed(at.db) as second:
+            assert await go_on(first, at.claiming()) == ()
+            renewal = await form.renew([(held.fence, held.reading)], timeout=5)
+            assert set(renewal.renewed) == {held.fence.id}
+            assert (await form.settle([(other.fence, move)]))[0].result == "written"
+            lease = DIALECT.lease(at.table, group="b", cap=None)
+            assert await go_on(second, lease.claim(now=NOW, expiry=LATER, limit=1)) == ()
+            moved = (await at.form("c").claim(limit=1)).rows
+            assert [row.fence.id for row in moved] == [other.fence.id]
+
+    at_place(test, fifo=fifo)
+
+
+@pytest.mark.parametrize("fifo", [False, True])
 def test_index_that_is_dropped_while_the_service_runs_is_done_without(
     at_place: Callable[..., None], fifo: bool
 ) -> None:

@@ -1,10 +1,14 @@
-"""The claim of the lease form on MariaDB and MySQL: lock due rows by an index, then lease them by id.
+"""The claim of the lease form on MariaDB and MySQL: look, lock due rows by an index, lease them by id.
 
-    SELECT … ORDER BY … LIMIT n FOR UPDATE SKIP LOCKED; UPDATE … WHERE id IN (…); COMMIT
+    SELECT 1 … LIMIT 1; SELECT … ORDER BY … LIMIT n FOR UPDATE SKIP LOCKED; UPDATE … WHERE id IN (…); COMMIT
 
 In READ COMMITTED only the rows that are read by the index and fit stay locked: without an index in claim
 order that is every due row for a moment, in any other isolation also the gaps between them, where
 every insert would wait. NULL comes first in the order and in an index by itself.
+
+The look locks nothing. Without it each claim that finds nothing would for a moment lock rows that it does
+not get: a FIFO head in work, and what an index still has of rows that have been claimed or moved to
+another group. Their renewals, and the other group's claims, would pass over them meanwhile.
 """
 
 from __future__ import annotations
@@ -17,7 +21,26 @@ from inboxkit._sql.table import Table
 
 from .hints import Hints
 
-__all__ = ["alone_in_group", "claim_check", "claim_select", "claim_update"]
+__all__ = ["alone_in_group", "claim_check", "claim_look", "claim_select", "claim_update"]
+
+
+def claim_look(table: Table, hints: Hints) -> str:
+    """See whether any row is due, locking none. ``$1``: now, ``$2``: the group."""
+    if table.spec.fifo:
+        found = [(hints.by_id, " AND ".join(_fifo(table)))]
+    else:
+        base = "".join(f"{condition} AND " for condition in _waiting(table))
+        parts = branches(table, "$1", "$1")
+        found = [(hints.waiting(part), f"{base}{part.condition}") for part in parts]
+    looks = [
+        f"SELECT 1 FROM {table.sql} AS q{hint} WHERE {conditions} LIMIT 1"
+        for hint, conditions in found
+    ]
+    return (
+        looks[0]
+        if len(looks) == 1
+        else f"{' UNION ALL '.join(f'({one})' for one in looks)} LIMIT 1"
+    )
 
 
 def claim_select(table: Table, hints: Hints, limit: int) -> str:

@@ -7,7 +7,7 @@ in the same transaction.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from inboxkit._core.settlement import Destination, Verb
 from inboxkit._core.spec import Role
@@ -24,12 +24,14 @@ from inboxkit._sql.table import Table
 from inboxkit.errors import DatabaseBusyError, DatabaseError
 
 from . import names
-from .claim import alone_in_group, claim_check, claim_select, claim_update
+from .claim import alone_in_group, claim_check, claim_look, claim_select, claim_update
 from .errors import NO_SUCH_INDEX, is_numbered
 from .held import Parameters
 from .hints import Hints
 
 __all__ = ["MysqlLease"]
+
+_TRIES: Final = 3
 
 
 class MysqlLease:
@@ -50,21 +52,35 @@ class MysqlLease:
 
     def claim(self, *, now: Any, expiry: Any, limit: int) -> Steps[Sequence[Row]]:
         """Lease due rows; of a FIFO group its head, where no other claim is at it."""
-        given = (now,) if self._group is None else (now, self._group)
-        answer = yield from self._ask(
-            lambda: Statement(
-                "claim due", claim_select(self._table, self._hints, int(limit)), given
-            )
-        )
-        if not answer.rows:
+        rows = yield from self._lock_due(now, limit)
+        if not rows:
             return ()
-        ids = tuple(row[0] for row in answer.rows)
+        ids = tuple(row[0] for row in rows)
         text = claim_update(self._table, self._hints, len(ids), threshold=self._threshold)
         yield Statement("claim", text, (expiry, *ids), returns_rows=False)
         if self._table.spec.fifo and (yield from self._is_taken(now, ids[0])):
-            yield self._undo(answer.rows[0], expiry)
+            yield self._undo(rows[0], expiry)
             return ()
-        return answer.rows
+        return rows
+
+    def _lock_due(self, now: Any, limit: int) -> Steps[Sequence[Row]]:
+        given = (now,) if self._group is None else (now, self._group)
+        seen = yield from self._ask(
+            lambda: Statement("claim look", claim_look(self._table, self._hints), given)
+        )
+        if not seen.rows:
+            return ()
+        # What was seen and is not had is locked by somebody, who mostly lets go of it at once: another
+        # claim that reads past it.
+        for _ in range(1 if self._table.spec.fifo else _TRIES):
+            answer = yield from self._ask(
+                lambda: Statement(
+                    "claim due", claim_select(self._table, self._hints, int(limit)), given
+                )
+            )
+            if answer.rows:
+                return answer.rows
+        return ()
 
     def _ask(self, make: Callable[[], Statement]) -> Steps[Answer]:
         """Send a statement; without hints, from then on, where an index of theirs is gone."""

@@ -1,3 +1,6 @@
+-- claim look
+(SELECT 1 FROM `select` AS q FORCE INDEX (`select_queue`) WHERE q.`a ``b`` "c".d` IS NULL LIMIT 1) UNION ALL (SELECT 1 FROM `select` AS q FORCE INDEX (`select_queue`) WHERE q.`a ``b`` "c".d` <= $1 LIMIT 1) LIMIT 1;
+
 -- claim due
 SELECT q.`ID`, q.`a ``b`` "c".d` FROM ((SELECT q.`ID`, q.`a ``b`` "c".d` FROM `select` AS q FORCE INDEX (`select_queue`) WHERE q.`a ``b`` "c".d` IS NULL ORDER BY q.`ID` LIMIT 10 FOR UPDATE SKIP LOCKED) UNION ALL (SELECT q.`ID`, q.`a ``b`` "c".d` FROM `select` AS q FORCE INDEX (`select_queue`) WHERE q.`a ``b`` "c".d` <= $1 ORDER BY q.`ID` LIMIT 10 FOR UPDATE SKIP LOCKED)) AS q ORDER BY q.`ID` LIMIT 10;
 

@@ -1,3 +1,6 @@
+-- claim look
+(SELECT 1 FROM `mail_jobs` AS q FORCE INDEX (`mail_jobs_queue`) WHERE q.`due` IS NULL AND q.`locked_until` IS NULL LIMIT 1) UNION ALL (SELECT 1 FROM `mail_jobs` AS q FORCE INDEX (`mail_jobs_queue`) WHERE q.`due` <= $1 AND q.`locked_until` IS NULL LIMIT 1) UNION ALL (SELECT 1 FROM `mail_jobs` AS q FORCE INDEX (`mail_jobs_queue`) WHERE (q.`due` IS NULL OR q.`due` <= $1) AND q.`locked_until` <= $1 LIMIT 1) LIMIT 1;
+
 -- claim due
 SELECT q.`id`, q.`due`, q.`locked_until` FROM ((SELECT q.`id`, q.`due`, q.`locked_until` FROM `mail_jobs` AS q FORCE INDEX (`mail_jobs_queue`) WHERE q.`due` IS NULL AND q.`locked_until` IS NULL ORDER BY q.`id` LIMIT 10 FOR UPDATE SKIP LOCKED) UNION ALL (SELECT q.`id`, q.`due`, q.`locked_until` FROM `mail_jobs` AS q FORCE INDEX (`mail_jobs_queue`) WHERE q.`due` <= $1 AND q.`locked_until` IS NULL ORDER BY q.`due`, q.`id` LIMIT 10 FOR UPDATE SKIP LOCKED) UNION ALL (SELECT q.`id`, q.`due`, q.`locked_until` FROM `mail_jobs` AS q FORCE INDEX (`mail_jobs_queue`) WHERE (q.`due` IS NULL OR q.`due` <= $1) AND q.`locked_until` <= $1 ORDER BY q.`due`, q.`id` LIMIT 10 FOR UPDATE SKIP LOCKED)) AS q ORDER BY q.`due`, q.`id` LIMIT 10;
 

@@ -1,3 +1,6 @@
+-- claim look
+SELECT 1 FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE q.`id` = (SELECT h.`id` FROM `crm_jobs` AS h WHERE h.`target` = $2 AND CAST(h.`target` AS BINARY) = CAST($2 AS BINARY) ORDER BY h.`id` LIMIT 1) AND (q.`locked_until` IS NULL OR q.`locked_until` <= $1) AND NOT EXISTS (SELECT 1 FROM `crm_jobs` AS w WHERE w.`target` = $2 AND CAST(w.`target` AS BINARY) = CAST($2 AS BINARY) AND w.`locked_until` > $1) LIMIT 1;
+
 -- claim due
 SELECT q.`id`, q.`target`, q.`attempt`, q.`locked_until`, q.`payload` FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE q.`id` = (SELECT h.`id` FROM `crm_jobs` AS h WHERE h.`target` = $2 AND CAST(h.`target` AS BINARY) = CAST($2 AS BINARY) ORDER BY h.`id` LIMIT 1) AND (q.`locked_until` IS NULL OR q.`locked_until` <= $1) AND NOT EXISTS (SELECT 1 FROM `crm_jobs` AS w WHERE w.`target` = $2 AND CAST(w.`target` AS BINARY) = CAST($2 AS BINARY) AND w.`locked_until` > $1) FOR UPDATE SKIP LOCKED;
 
