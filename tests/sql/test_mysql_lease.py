@@ -271,12 +271,14 @@ def test_claim_that_finds_nothing_locks_nothing(at_place: Callable[..., None], f
         (other,) = (await at.form("b").claim(limit=1)).rows
         move = Settlement(Verb.MOVE, destination=Destination(group="c"))
         async with committed(at.db) as first, committed(at.db) as second:
-            assert await go_on(first, at.claiming()) == ()
+            now = other.reading.now
+            empty = at.lease.claim(now=now, expiry=LATER, limit=1)
+            assert await go_on(first, empty) == ()
             renewal = await form.renew([(held.fence, held.reading)], timeout=5)
             assert set(renewal.renewed) == {held.fence.id}
             assert (await form.settle([(other.fence, move)]))[0].result == "written"
             lease = DIALECT.lease(at.table, group="b", cap=None)
-            assert await go_on(second, lease.claim(now=NOW, expiry=LATER, limit=1)) == ()
+            assert await go_on(second, lease.claim(now=now, expiry=LATER, limit=1)) == ()
             moved = (await at.form("c").claim(limit=1)).rows
             assert [row.fence.id for row in moved] == [other.fence.id]
 
