@@ -16,6 +16,7 @@ from ._sql.dialect import get_dialect
 from ._sql.insert import insert
 from ._sql.insert import insert_statements as _insert_statements
 from ._sql.statement import Statement
+from .abc import DialectName
 from .clock import SystemClock
 from .database import Connection, Database, Transaction
 from .table import Inbox, new_row
@@ -72,7 +73,7 @@ async def insert_rows(
 
 
 def insert_statements(
-    dialect: Literal["postgres", "sqlite"], *rows: Inbox | NewRow, on_conflict: OnConflict = "error"
+    dialect: DialectName, *rows: Inbox | NewRow, on_conflict: OnConflict = "error"
 ) -> list[Statement]:
     """The statements of `insert_rows` as text and parameters, for any other driver, sync ones too.
 
@@ -83,7 +84,8 @@ def insert_statements(
 
     Returns:
         Statements in order, with the database's own placeholders, ``$1`` on PostgreSQL (psycopg:
-        RawCursor) and ``?1`` on SQLite; each answers the ids of its rows.
+        RawCursor) and ``?1`` on SQLite; each answers the ids of its rows. On MariaDB and MySQL ``%s``,
+        and a cursor's ``lastrowid`` is the first of the ids where the table numbers its rows.
     """
     statements: list[Statement] = []
     for spec, run in _runs([new_row(row) for row in rows]):
@@ -91,7 +93,15 @@ def insert_statements(
             get_dialect(dialect), spec, None, run, on_conflict=on_conflict, now=None
         )
         statements += [one.statement for one in made]
-    return [replace(one, text=parse(one.text, dialect).text) for one in statements]
+    return [replace(one, text=_native(one.text, dialect)) for one in statements]
+
+
+def _native(text: str, dialect: DialectName) -> str:
+    """With the placeholders that the database's drivers take."""
+    parsed = parse(text, dialect)
+    if dialect != "mysql":
+        return parsed.text
+    return "%s".join(piece.replace("%", "%%") for piece in parsed.pieces)
 
 
 def _runs(rows: list[NewRow]) -> Iterable[tuple[InboxSpec, list[NewRow]]]:

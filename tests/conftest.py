@@ -59,6 +59,18 @@ def mysql_database(inbox_mysql: MysqlServer) -> Iterator[str]:
         yield url.partition("://")[2]
 
 
+@pytest.fixture(scope="session")
+def shared_mariadb_url(mariadb_database: str) -> str:
+    """The URL of a MariaDB database of this process's own, for tests that share it."""
+    return f"mariadb://{mariadb_database}"
+
+
+@pytest.fixture(scope="session")
+def shared_mysql_url(mysql_database: str) -> str:
+    """The same of MySQL."""
+    return f"mysql://{mysql_database}"
+
+
 @pytest.fixture
 def emptied_mariadb(mariadb_database: str) -> str:
     """The same, emptied."""

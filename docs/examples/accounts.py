@@ -116,6 +116,24 @@ SCHEMA = {
             payload      bytea NOT NULL
         )""",
     ],
+    "mysql": [
+        """CREATE TABLE IF NOT EXISTS crm_jobs (
+            id           bigint AUTO_INCREMENT PRIMARY KEY,
+            target       varchar(100) NOT NULL,
+            attempt      int NOT NULL DEFAULT 1,
+            locked_until datetime(6),
+            payload      longblob NOT NULL,
+            KEY crm_jobs_order (target, id),
+            KEY crm_jobs_lease (target, locked_until)
+        )""",
+        """CREATE TABLE IF NOT EXISTS ledger_jobs (
+            id           bigint AUTO_INCREMENT PRIMARY KEY,
+            account      varchar(100) NOT NULL,
+            locked_until datetime(6),
+            payload      longblob NOT NULL,
+            KEY ledger_jobs_order (locked_until, id)
+        )""",
+    ],
 }
 
 

@@ -116,6 +116,17 @@ SCHEMA = {
         )""",
         "CREATE INDEX IF NOT EXISTS mail_jobs_order ON mail_jobs (name, retry_after, id)",
     ],
+    "mysql": [
+        """CREATE TABLE IF NOT EXISTS mail_jobs (
+            id           bigint AUTO_INCREMENT PRIMARY KEY,
+            name         varchar(100) NOT NULL,
+            attempt      int NOT NULL DEFAULT 1,
+            retry_after  datetime(6),
+            locked_until datetime(6),
+            payload      longblob NOT NULL,
+            KEY mail_jobs_order (name, locked_until, retry_after, id)
+        )""",
+    ],
 }
 
 

@@ -73,6 +73,15 @@ SCHEMA = {
             payload      bytea NOT NULL
         )
     """,
+    "mysql": """
+        CREATE TABLE IF NOT EXISTS report_jobs (
+            id           bigint AUTO_INCREMENT PRIMARY KEY,
+            attempt      int NOT NULL DEFAULT 1,
+            locked_until datetime(6),
+            payload      longblob NOT NULL,
+            KEY report_jobs_order (locked_until, id)
+        )
+    """,
 }
 
 

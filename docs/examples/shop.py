@@ -143,6 +143,25 @@ SCHEMA = {
         """CREATE INDEX IF NOT EXISTS email_jobs_order
            ON email_jobs (priority, retry_after, id) WHERE processed_at IS NULL""",
     ],
+    "mysql": [
+        "CREATE TABLE IF NOT EXISTS orders (id bigint PRIMARY KEY, email text NOT NULL)",
+        """CREATE TABLE IF NOT EXISTS checkout_jobs (
+            id           bigint AUTO_INCREMENT PRIMARY KEY,
+            locked_until datetime(6),
+            payload      longblob NOT NULL,
+            KEY checkout_jobs_order (locked_until, id)
+        )""",
+        """CREATE TABLE IF NOT EXISTS email_jobs (
+            id           bigint AUTO_INCREMENT PRIMARY KEY,
+            priority     int NOT NULL,
+            retry_after  datetime(6),
+            attempt      int NOT NULL DEFAULT 1,
+            processed_at datetime(6),
+            locked_until datetime(6),
+            payload      longblob NOT NULL,
+            KEY email_jobs_order (processed_at, locked_until, priority, retry_after, id)
+        )""",
+    ],
 }
 
 

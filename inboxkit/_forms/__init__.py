@@ -20,7 +20,15 @@ from .lease import LeaseForm
 from .row_lock import RowLockForm
 from .runner import Connections, Runner
 
-__all__ = ["Connections", "EveryGroupForm", "Keys", "LeaseForm", "RowLockForm", "Runner", "open_form"]
+__all__ = [
+    "Connections",
+    "EveryGroupForm",
+    "Keys",
+    "LeaseForm",
+    "RowLockForm",
+    "Runner",
+    "open_form",
+]
 
 
 def open_form(

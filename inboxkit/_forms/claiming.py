@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from inboxkit._core.spec import Role
-from inboxkit._sql.lease import claim_threshold
+from inboxkit._sql.lease import claim_threshold, largest_attempt
 from inboxkit._sql.statement import Reading
 from inboxkit._sql.table import Table
 from inboxkit.abc import Claim, Claimed, Fence
@@ -22,13 +22,6 @@ _NO_HEADERS: Final = MappingProxyType[str, str]({})
 _VITAL: Final = frozenset({Role.ID, Role.RETRY_AFTER})
 """Unread, these set a row aside. A due time in another layout than SQLite's canonical one sorts wrong,
 so the row came early or late."""
-_LARGEST: Final = {"smallint": 2**15 - 1, "integer": 2**31 - 1}
-
-
-def largest_attempt(table: Table) -> int:
-    """What the table's attempt column can hold."""
-    column = table.find(Role.ATTEMPT)
-    return 0 if column is None else _LARGEST.get(column.info.family, 2**63 - 1)
 
 
 class Claiming:

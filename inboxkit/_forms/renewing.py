@@ -89,8 +89,8 @@ class Round:
             self._rows.append(held(self._table, fence, lease.encode(expiry)))
         self._reading = reading
         now = self._table.instant(reading.now)
-        answer = yield self._statements.renew(self._rows, now=now)
-        return {self._decode(row[0]) for row in answer.rows}
+        ids = yield from self._statements.renew(self._rows, now=now)
+        return set(map(self._decode, ids))
 
     def _check(self, missed: Sequence[Held], reading: Reading) -> Steps[set[Any]]:
         now = self._table.instant(reading.now)

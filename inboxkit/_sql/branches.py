@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from inboxkit._core.spec import Role
 
@@ -27,6 +28,10 @@ class Part:
     """On due time and lease of row `q`; empty where there is neither."""
     is_even: bool
     """The due times are all NULL or none: where NULLs stand in an index is all one then."""
+    lease: Literal["free", "ended", "either"] = "either"
+    """The leases are all NULL, have all ended, or are each of it."""
+    has_no_due: bool = False
+    """The due times are all NULL: the order need not name them."""
 
 
 def branches(table: Table, now_due: str, now_lease: str) -> Iterator[Part]:
@@ -41,16 +46,23 @@ def branches(table: Table, now_due: str, now_lease: str) -> Iterator[Part]:
     is_even = len(due) < 2 or is_apart(table, Role.RETRY_AFTER)
     parts = due if due and is_even else [_any(due)]
     if table.find(Role.LOCKED_UNTIL) is None:
-        yield from (Part(part, is_even) for part in parts)
+        for n, part in enumerate(parts, 1):
+            yield Part(part, is_even, has_no_due=n < len(parts))
         return
     lease = table.get(Role.LOCKED_UNTIL).sql
     free, ended = f"q.{lease} IS NULL", f"q.{lease} <= {now_lease}"
-    if is_apart(table, Role.LOCKED_UNTIL):
-        yield from (Part(_all(part, free), is_even) for part in parts)
+    lease_is_apart = is_apart(table, Role.LOCKED_UNTIL)
+    waiting = free if lease_is_apart else _any([free, ended])
+    for n, part in enumerate(parts, 1):
+        yield Part(
+            _all(part, waiting),
+            is_even,
+            lease="free" if lease_is_apart else "either",
+            has_no_due=n < len(parts),
+        )
+    if lease_is_apart:
         # Ended leases are few: no need to take these apart further.
-        yield Part(_all(_any(due), ended), len(due) < 2)
-    else:
-        yield from (Part(_all(part, _any([free, ended])), is_even) for part in parts)
+        yield Part(_all(_any(due), ended), len(due) < 2, lease="ended")
 
 
 def together(table: Table, now_due: str, now_lease: str) -> str:
@@ -78,8 +90,19 @@ def is_apart(table: Table, role: Role) -> bool:
     # Behind a priority, a range of due times is no range of the index.
     if role is Role.RETRY_AFTER and table.spec.priority is not None:
         return False
-    group = [table.get(Role.GROUP).name] if table.spec.group is not None else []
-    return table.info.has_index(*group, column.name)
+    info, spec = table.info, table.spec
+    # What is compared with one value, or with NULL, may stand before it.
+    even = [one.name for one in (spec.group, spec.processed_at) if one is not None]
+    if role is Role.RETRY_AFTER and spec.locked_until is not None and not spec.fifo:
+        even.append(spec.locked_until.name)
+    for index in info.indexes:
+        at = next((n for n, name in enumerate(index.columns) if info.same(name, column.name)), None)
+        before = index.columns[:at] if at is not None else ("",)
+        if all(any(info.same(name, one) for one in even) for name in before) and (
+            spec.group is None or any(info.same(name, spec.group.name) for name in before)
+        ):
+            return True
+    return False
 
 
 def _any(conditions: list[str]) -> str:

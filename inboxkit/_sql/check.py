@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from inboxkit._core.spec import Column, InboxSpec, Role
 from inboxkit.errors import SchemaError
 
+from . import cures
 from .column_types import accepted, known, must_be_nullable, python_type, spelt
 from .ddl import create_table
 from .dialect import Dialect
@@ -16,10 +17,7 @@ from .info import ColumnInfo, TableInfo
 __all__ = ["check", "check_dead_letter"]
 
 _MICROSECONDS = 6
-_RECOMMENDED = {
-    "timestamp with time zone": "timestamptz(6)",
-    "character varying": "varchar",
-}
+_LOCKS_ROWS = "InnoDB"
 
 
 def check(dialect: Dialect, spec: InboxSpec, info: TableInfo) -> None:
@@ -38,6 +36,7 @@ def check(dialect: Dialect, spec: InboxSpec, info: TableInfo) -> None:
             raise _missing(dialect, spec, info, role, column)
         _check_type(dialect, spec, role, column, found)
         _check_null(dialect, spec, role, column, found)
+        _check_update(dialect, spec, role, column, found)
         _check_filled(dialect, spec, role, column, found)
     _check_unique(dialect, spec, info)
     _check_precision(dialect, spec, info)
@@ -64,6 +63,7 @@ def check_dead_letter(
             f"{'missing' if dead.kind == 'missing' else f'a {dead.kind}'}; make it with the same columns",
             table=name,
         )
+    _check_engine(dialect, name, dead)
     for column in info.columns:
         if not column.computed and dead.column(column.name) is None:
             raise SchemaError(
@@ -89,6 +89,17 @@ def _check_kind(dialect: Dialect, spec: InboxSpec, info: TableInfo) -> None:
             "deleted: describe the table beneath it",
             table=spec.name,
         )
+    _check_engine(dialect, spec.name, info)
+
+
+def _check_engine(dialect: Dialect, name: str, info: TableInfo) -> None:
+    if info.engine and info.engine.lower() != _LOCKS_ROWS.lower():
+        table = dialect.table(info.table, info.schema)
+        raise SchemaError(
+            f"table {name!r} is kept by the storage engine {info.engine}, which locks no single rows or "
+            f"undoes no transaction; ALTER TABLE {table} ENGINE = {_LOCKS_ROWS}",
+            table=name,
+        )
 
 
 def _close(name: str, names: Iterable[str]) -> str:
@@ -101,9 +112,8 @@ def _missing(
 ) -> SchemaError:
     close = _close(column.name, (found.name for found in info.columns))
     kinds = accepted(role, python_type(role, column), dialect.name)
-    cure = _alter(
-        dialect, spec, f"ADD COLUMN {dialect.quote(column.name)} {_first(dialect, kinds)}"
-    )
+    added = f"ADD COLUMN {dialect.quote(column.name)} {cures.first(dialect, role, kinds)}"
+    cure = cures.alter(dialect, spec, added)
     return SchemaError(
         f"table {spec.name!r} has no column {column.name!r}{_role(role)}{close}; {cure}",
         table=spec.name,
@@ -115,18 +125,6 @@ def _role(role: Role) -> str:
     return "" if role is Role.DATA else f" (role {role.value})"
 
 
-def _first(dialect: Dialect, kinds: tuple[str, ...] | None) -> str:
-    if not kinds:
-        return "…"
-    if dialect.name == "sqlite":
-        return {"INT": "INTEGER", "TIME": "TEXT", "NONE": ""}.get(kinds[0], kinds[0])
-    return _RECOMMENDED.get(kinds[0], kinds[0]) if kinds[0] != "smallint" else "integer"
-
-
-def _alter(dialect: Dialect, spec: InboxSpec, action: str) -> str:
-    return f"ALTER TABLE {dialect.table(spec.table, spec.schema)} {action}"
-
-
 def _check_type(
     dialect: Dialect, spec: InboxSpec, role: Role, column: Column, found: ColumnInfo
 ) -> None:
@@ -136,31 +134,15 @@ def _check_type(
         return
     if role is Role.DATA and found.family not in known(dialect.name):
         return  # an enum, a range, an extension's type: the driver's matter
+    cure = cures.change_type(dialect, spec, role, column, found)
     met = repr(found.type) if found.type else "no type"
     wanted = f"{python.__name__} values" if isinstance(python, type) else "its values"
     raise SchemaError(
         f"column {column.name!r} of table {spec.name!r}{_role(role)} is of type {met}, which cannot "
-        f"hold {wanted}; accepted: {spelt(kinds, dialect.name)}. {_cure(dialect, spec, column, found, kinds)}",
+        f"hold {wanted}; accepted: {spelt(kinds, dialect.name)}. {cure}",
         table=spec.name,
         column=column.name,
     )
-
-
-def _cure(
-    dialect: Dialect, spec: InboxSpec, column: Column, found: ColumnInfo, kinds: tuple[str, ...]
-) -> str:
-    name = dialect.quote(column.name)
-    first = _first(dialect, kinds)
-    if dialect.name == "sqlite":
-        return f"SQLite cannot change a column's type: make the table anew with {name} {first}"
-    # By way of text, since few types have a cast of their own; bytes and text are not each other's.
-    if first == "bytea":
-        value = f"convert_to({name}::text, 'UTF8')"
-    elif found.family == "bytea":
-        value = f"convert_from({name}, 'UTF8')::{first}"
-    else:
-        value = f"{name}::text::{first}"
-    return _alter(dialect, spec, f"ALTER COLUMN {name} TYPE {first} USING {value}")
 
 
 def _check_null(
@@ -168,15 +150,25 @@ def _check_null(
 ) -> None:
     if found.nullable or not must_be_nullable(role):
         return
-    name = dialect.quote(column.name)
-    cure = (
-        f"SQLite cannot change that: make the table anew with a nullable {name}"
-        if dialect.name == "sqlite"
-        else _alter(dialect, spec, f"ALTER COLUMN {name} DROP NOT NULL")
-    )
+    cure = cures.allow_null(dialect, spec, column, found)
     raise SchemaError(
         f"column {column.name!r} of table {spec.name!r}{_role(role)} is NOT NULL, but is NULL in every "
         f"row that waits; {cure}",
+        table=spec.name,
+        column=column.name,
+    )
+
+
+def _check_update(
+    dialect: Dialect, spec: InboxSpec, role: Role, column: Column, found: ColumnInfo
+) -> None:
+    """A claim updates the row: that must not move its due time, nor finish it."""
+    if not found.on_update or role is Role.DATA:
+        return
+    cure = cures.no_update(dialect, spec, column, found)
+    raise SchemaError(
+        f"column {column.name!r} of table {spec.name!r}{_role(role)} takes the current time at each "
+        f"update of its row (MariaDB gives that to the first TIMESTAMP NOT NULL by itself); {cure}",
         table=spec.name,
         column=column.name,
     )
@@ -190,7 +182,7 @@ def _check_filled(
         if found.has_default or found.computed or (found.nullable and role is not Role.ID):
             return
         problem = "is generated by the description, but the database does not fill it"
-        cure = _default(dialect, spec, role, column)
+        cure = cures.fill(dialect, spec, role, column)
     elif found.always_identity or found.computed:
         problem = "is filled by the database alone, and the description would write it"
         cure = "declare it with generated=True"
@@ -203,30 +195,12 @@ def _check_filled(
     )
 
 
-def _default(dialect: Dialect, spec: InboxSpec, role: Role, column: Column) -> str:
-    name = dialect.quote(column.name)
-    if role is Role.ID and dialect.name == "sqlite":
-        return f"declare {name} INTEGER PRIMARY KEY, or drop generated and give the ids"
-    if role is Role.ID:
-        action = f"ALTER COLUMN {name} ADD GENERATED BY DEFAULT AS IDENTITY"
-        return f"{_alter(dialect, spec, action)}, or drop generated and give the ids"
-    value = "1" if role is Role.ATTEMPT else "…"
-    if dialect.name == "sqlite":
-        return f"declare it DEFAULT {value}, or drop generated"
-    return f"{_alter(dialect, spec, f'ALTER COLUMN {name} SET DEFAULT {value}')}, or drop generated"
-
-
 def _check_unique(dialect: Dialect, spec: InboxSpec, info: TableInfo) -> None:
     if info.has_unique(spec.id.name):
         return
-    table, name = dialect.table(spec.table, spec.schema), dialect.quote(spec.id.name)
     raise SchemaError(
         f"column {spec.id.name!r} of table {spec.name!r} (role id) has no unique index of its own: a "
-        f"claim of one row would take every row of that id; CREATE UNIQUE INDEX ON {table} ({name})"
-        if dialect.name == "postgres"
-        else f"column {spec.id.name!r} of table {spec.name!r} (role id) has no unique index of its own: "
-        f"a claim of one row would take every row of that id; CREATE UNIQUE INDEX "
-        f"{dialect.quote(spec.table + '_id')} ON {dialect.quote(spec.table)} ({name})",
+        f"claim of one row would take every row of that id; {cures.make_unique(dialect, spec)}",
         table=spec.name,
         column=spec.id.name,
     )
@@ -240,11 +214,11 @@ def _check_precision(dialect: Dialect, spec: InboxSpec, info: TableInfo) -> None
     found = info.column(column.name)
     assert found is not None
     if found.precision < _MICROSECONDS:
-        action = f"ALTER COLUMN {dialect.quote(column.name)} TYPE timestamptz(6)"
+        cure = cures.keep_microseconds(dialect, spec, column)
         raise SchemaError(
             f"column {column.name!r} of table {spec.name!r} (role locked_until) keeps "
             f"{found.precision} fraction digits, too few to tell one lease from another; "
-            f"{_alter(dialect, spec, action)}, or describe an attempt column",
+            f"{cure}, or describe an attempt column",
             table=spec.name,
             column=column.name,
         )

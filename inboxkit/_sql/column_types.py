@@ -26,7 +26,7 @@ __all__ = [
     "python_type",
 ]
 
-DialectName = Literal["postgres", "sqlite"]
+DialectName = Literal["postgres", "sqlite", "mysql"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +39,15 @@ class Accepts:
     """Type names as `format_type` gives them, any length or precision, domains over them too."""
     sqlite: tuple[str, ...]
     """Families of declared types, see `FAMILIES`."""
+    mysql: tuple[str, ...]
+    """Type names of MariaDB and MySQL, any length or precision, unsigned too."""
     nullable: bool = False
     """Whether the column must be able to hold NULL."""
 
     def on(self, dialect: DialectName) -> tuple[str, ...]:
         """The types for one database."""
-        return self.postgres if dialect == "postgres" else self.sqlite
+        by_dialect = {"postgres": self.postgres, "sqlite": self.sqlite, "mysql": self.mysql}
+        return by_dialect[dialect]
 
 
 _INTS = ("smallint", "integer", "bigint")
@@ -52,6 +55,13 @@ _TEXTS = ("text", "character varying")
 _TEXT_FAMILIES = ("TEXT", "NONE")
 _TIME = ("timestamp with time zone",)
 _TIME_FAMILIES = ("TEXT", "TIME", "NONE")
+# The first is the one that a message recommends. JSON is longtext on MariaDB, UUID is its own.
+_MY_INTS = ("bigint", "int", "mediumint", "smallint", "tinyint")
+_MY_TEXTS = ("varchar", "char", "longtext", "mediumtext", "text", "tinytext")
+_MY_LONG_TEXTS = ("longtext", "mediumtext", "text", "tinytext", "varchar", "char")
+_MY_BLOBS = ("longblob", "mediumblob", "blob", "tinyblob", "varbinary")
+_MY_UUIDS = ("char", "varchar", "binary(16)", "uuid")
+_MY_TIME = ("datetime", "timestamp")
 
 FAMILIES: Final = {
     "INT": "INTEGER (any name with INT in it)",
@@ -68,42 +78,81 @@ FAMILIES: Final = {
 """How the families of SQLite's declared types are spelt for people."""
 
 COLUMN_TYPES: Final = (
-    Accepts(Role.ID, int, _INTS, ("INT", "NONE")),
-    Accepts(Role.ID, str, _TEXTS, _TEXT_FAMILIES),
-    Accepts(Role.ID, UUID, ("uuid",), ("UUID", "TEXT", "BLOB", "NONE")),
-    # character(n) is left out: it pads, so the name that was written is not the one that is read.
+    Accepts(Role.ID, int, _INTS, ("INT", "NONE"), _MY_INTS),
+    Accepts(Role.ID, str, _TEXTS, _TEXT_FAMILIES, _MY_TEXTS),
+    Accepts(Role.ID, UUID, ("uuid",), ("UUID", "TEXT", "BLOB", "NONE"), _MY_UUIDS),
+    # PostgreSQL's character(n) is left out: it pads, so the name that was written is not the one that is
+    # read. (MySQL's char reads as it was written, but for spaces at the end, which no insert takes.)
     # SQLite's other families are: they turn the group '007' into the number 7.
-    Accepts(Role.GROUP, str, _TEXTS, _TEXT_FAMILIES),
-    Accepts(Role.PRIORITY, int, _INTS, ("INT", "NONE")),
-    Accepts(Role.PARTITION_KEY, str, _TEXTS, _TEXT_FAMILIES),
-    Accepts(Role.PARTITION_KEY, int, _INTS, ("INT", "NONE")),
-    Accepts(Role.PARTITION_KEY, UUID, ("uuid",), ("UUID", "TEXT", "BLOB", "NONE")),
-    Accepts(Role.PARTITION_KEY, bytes, ("bytea",), ("BLOB", "NONE")),
+    Accepts(Role.GROUP, str, _TEXTS, _TEXT_FAMILIES, _MY_TEXTS),
+    Accepts(Role.PRIORITY, int, _INTS, ("INT", "NONE"), _MY_INTS),
+    Accepts(Role.PARTITION_KEY, str, _TEXTS, _TEXT_FAMILIES, _MY_TEXTS),
+    Accepts(Role.PARTITION_KEY, int, _INTS, ("INT", "NONE"), _MY_INTS),
+    Accepts(Role.PARTITION_KEY, UUID, ("uuid",), ("UUID", "TEXT", "BLOB", "NONE"), _MY_UUIDS),
+    Accepts(
+        Role.PARTITION_KEY, bytes, ("bytea",), ("BLOB", "NONE"), ("varbinary", *_MY_BLOBS[:-1])
+    ),
     # timestamp without time zone is left out: what it means hangs on the session's time zone.
     # SQLite keeps time text unchanged in every column; numbers there would be another layout.
-    Accepts(Role.RETRY_AFTER, datetime, _TIME, _TIME_FAMILIES),
-    Accepts(Role.ATTEMPT, int, _INTS, ("INT", "NONE")),
-    Accepts(Role.PROCESSED_AT, datetime, _TIME, _TIME_FAMILIES, nullable=True),
-    Accepts(Role.LOCKED_UNTIL, datetime, _TIME, _TIME_FAMILIES, nullable=True),
-    Accepts(Role.HEADERS, dict, ("jsonb", "json", *_TEXTS), ("TEXT", "JSON", "NONE")),
-    Accepts(Role.PAYLOAD, bytes, ("bytea",), ("BLOB", "NONE")),
+    # MySQL's datetime is UTC by agreement; its timestamp ends in 2038, where later instants are kept.
+    Accepts(Role.RETRY_AFTER, datetime, _TIME, _TIME_FAMILIES, _MY_TIME),
+    Accepts(Role.ATTEMPT, int, _INTS, ("INT", "NONE"), _MY_INTS),
+    Accepts(Role.PROCESSED_AT, datetime, _TIME, _TIME_FAMILIES, _MY_TIME, nullable=True),
+    Accepts(Role.LOCKED_UNTIL, datetime, _TIME, _TIME_FAMILIES, _MY_TIME, nullable=True),
+    Accepts(
+        Role.HEADERS,
+        dict,
+        ("jsonb", "json", *_TEXTS),
+        ("TEXT", "JSON", "NONE"),
+        ("json", *_MY_LONG_TEXTS),
+    ),
+    Accepts(Role.PAYLOAD, bytes, ("bytea",), ("BLOB", "NONE"), _MY_BLOBS),
     # SQLite's JSON is left out: its affinity is NUMERIC, which rewrites a payload such as 1.0.
-    Accepts(Role.PAYLOAD, str, (*_TEXTS, "jsonb", "json"), _TEXT_FAMILIES),
+    Accepts(
+        Role.PAYLOAD, str, (*_TEXTS, "jsonb", "json"), _TEXT_FAMILIES, (*_MY_LONG_TEXTS, "json")
+    ),
     # The service's own columns: only where both sides are known and can never fit.
-    Accepts(Role.DATA, bool, ("boolean",), ("BOOLEAN", "INT", "NUMERIC", "NONE")),
-    Accepts(Role.DATA, int, (*_INTS, "numeric"), ("INT", "NUMERIC", "NONE")),
+    Accepts(Role.DATA, bool, ("boolean",), ("BOOLEAN", "INT", "NUMERIC", "NONE"), _MY_INTS[::-1]),
+    Accepts(
+        Role.DATA, int, (*_INTS, "numeric"), ("INT", "NUMERIC", "NONE"), (*_MY_INTS, "decimal")
+    ),
     Accepts(
         Role.DATA,
         float,
         ("double precision", "real", "numeric"),
         ("REAL", "INT", "NUMERIC", "NONE"),
+        ("double", "float", "decimal"),
     ),
-    Accepts(Role.DATA, Decimal, ("numeric",), ("TEXT", "NUMERIC", "NONE")),
-    Accepts(Role.DATA, str, (*_TEXTS, "bpchar", "jsonb", "json"), ("TEXT", "JSON", "TIME", "NONE")),
-    Accepts(Role.DATA, bytes, ("bytea",), ("BLOB", "NONE")),
-    Accepts(Role.DATA, UUID, ("uuid",), ("UUID", "TEXT", "BLOB", "NONE")),
-    Accepts(Role.DATA, datetime, (*_TIME, "timestamp without time zone"), ("TEXT", "TIME", "NONE")),
-    Accepts(Role.DATA, dict, ("jsonb", "json", *_TEXTS), ("TEXT", "JSON", "NONE")),
+    Accepts(Role.DATA, Decimal, ("numeric",), ("TEXT", "NUMERIC", "NONE"), ("decimal",)),
+    Accepts(
+        Role.DATA,
+        str,
+        (*_TEXTS, "bpchar", "jsonb", "json"),
+        ("TEXT", "JSON", "TIME", "NONE"),
+        (*_MY_LONG_TEXTS, "json"),
+    ),
+    Accepts(Role.DATA, bytes, ("bytea",), ("BLOB", "NONE"), (*_MY_BLOBS, "binary", "binary(16)")),
+    Accepts(
+        Role.DATA,
+        UUID,
+        ("uuid",),
+        ("UUID", "TEXT", "BLOB", "NONE"),
+        (*_MY_UUIDS, *_MY_LONG_TEXTS[:4]),
+    ),
+    Accepts(
+        Role.DATA,
+        datetime,
+        (*_TIME, "timestamp without time zone"),
+        ("TEXT", "TIME", "NONE"),
+        _MY_TIME,
+    ),
+    Accepts(
+        Role.DATA,
+        dict,
+        ("jsonb", "json", *_TEXTS),
+        ("TEXT", "JSON", "NONE"),
+        ("json", *_MY_LONG_TEXTS),
+    ),
 )
 
 ROLE_PYTHON: Final[dict[Role, type]] = {
@@ -164,13 +213,17 @@ def spelt(names: tuple[str, ...], dialect: DialectName) -> str:
 
 def markdown() -> str:
     """The table as the documentation shows it."""
-    lines = ["| role | Python | PostgreSQL | SQLite | NULL |", "|---|---|---|---|---|"]
+    lines = [
+        "| role | Python | PostgreSQL | SQLite | MariaDB, MySQL | NULL |",
+        "|---|---|---|---|---|---|",
+    ]
     for row in COLUMN_TYPES:
         null = "must be allowed" if row.nullable else ""
         postgres = spelt(row.postgres, "postgres")
         sqlite = spelt(row.sqlite, "sqlite")
+        mysql = spelt(row.mysql, "mysql")
         lines.append(
-            f"| `{row.role.value}` | `{row.python.__name__}` | {postgres} | {sqlite} | {null} |"
+            f"| `{row.role.value}` | `{row.python.__name__}` | {postgres} | {sqlite} | {mysql} | {null} |"
         )
     return "\n".join(lines) + "\n"
 

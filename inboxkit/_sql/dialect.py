@@ -11,7 +11,7 @@ from inboxkit.errors import DialectError
 
 from .convert import Converter
 from .info import ColumnInfo, TableInfo
-from .statement import Script, Statement, Transaction
+from .statement import Script, Statement, Steps, Transaction
 
 if TYPE_CHECKING:
     from .advisory import AdvisoryStatements
@@ -86,19 +86,36 @@ class Dialect(Protocol):
         *,
         ignore: bool,
     ) -> Statement:
-        """One statement that writes rows of driver values and returns their ids in order.
+        """One statement that writes rows of driver values and answers their ids in order, where the
+        database has such a statement.
 
         Args:
             table: Where to.
             columns: The columns that are given; none: the database fills all, and `rows` is one
                 empty row.
             rows: Their values; at most `rows_at_once`.
-            ignore: Skip rows that a constraint refuses.
+            ignore: Skip rows that are there already, by any unique index.
         """
         ...
 
-    def rows_at_once(self, table: Table, columns: Sequence[BoundColumn]) -> int:
+    def inserted(
+        self,
+        table: Table,
+        columns: Sequence[BoundColumn],
+        rows: Sequence[Sequence[Any]],
+        *,
+        ignore: bool,
+    ) -> Steps[list[Any]]:
+        """Write rows as `insert` does; returns their ids in order, None for one that was skipped."""
+        ...
+
+    def rows_at_once(self, table: Table, columns: Sequence[BoundColumn], *, ignore: bool) -> int:
         """Most rows that `insert` takes."""
+        ...
+
+    @property
+    def bytes_at_once(self) -> int | None:
+        """Bytes of values beyond which rows go into another statement; None: no limit."""
         ...
 
     def create_table(self, spec: InboxSpec) -> list[str]:
@@ -112,7 +129,7 @@ def get_dialect(name: str) -> Dialect:
     Raises:
         DialectError: No such dialect.
     """
-    # Imported here: both are made of this module's port.
+    # Imported here: all are made of this module's port.
     if name == "postgres":
         from .postgres import Postgres  # noqa: PLC0415
 
@@ -121,4 +138,8 @@ def get_dialect(name: str) -> Dialect:
         from .sqlite import Sqlite  # noqa: PLC0415
 
         return Sqlite()
-    raise DialectError(f"dialect must be 'postgres' or 'sqlite', not {name!r}")
+    if name == "mysql":
+        from .mysql import Mysql  # noqa: PLC0415
+
+        return Mysql()
+    raise DialectError(f"dialect must be 'postgres', 'sqlite' or 'mysql', not {name!r}")

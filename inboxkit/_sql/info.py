@@ -18,8 +18,8 @@ class ColumnInfo:
     type: str
     """As the database spells it, with length and precision: for messages."""
     family: str
-    """What `column_types` goes by: on Postgres the type's name without length, domains resolved; on
-    SQLite the family of the declared type."""
+    """What `column_types` goes by: the type's name without length; on Postgres with its domains
+    resolved, on SQLite the family of the declared type."""
     nullable: bool = True
     has_default: bool = False
     """The database fills it where an insert leaves it out (a default, an identity, a rowid)."""
@@ -31,7 +31,19 @@ class ColumnInfo:
     """Times: fraction digits that the column keeps."""
     cast: str = ""
     """The type to cast a parameter to, without length (an explicit cast to varchar(3) would cut the
-    value instead of refusing it). Empty on SQLite."""
+    value instead of refusing it). Empty on SQLite, and on MariaDB and MySQL."""
+    unsigned: bool = False
+    """MariaDB, MySQL: no negative numbers, and twice as many others."""
+    longest: int | None = None
+    """MariaDB, MySQL: most characters of a char or varchar, most bytes of another type; None: no limit."""
+    charset: str = ""
+    """MariaDB, MySQL: the character set of a text column; and"""
+    collation: str = ""
+    """what texts are compared by."""
+    is_numbered: bool = False
+    """MariaDB, MySQL: AUTO_INCREMENT."""
+    on_update: bool = False
+    """MariaDB, MySQL: each update of the row writes the current time into it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +54,8 @@ class IndexInfo:
     """Its key columns in order; an empty name stands for an expression."""
     unique: bool = False
     partial: bool = False
+    name: str = ""
+    """MariaDB, MySQL: by which a statement can be told to use it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +69,13 @@ class TableInfo:
     columns: tuple[ColumnInfo, ...] = ()
     indexes: tuple[IndexInfo, ...] = ()
     folds_case: bool = False
-    """Names are compared without regard to case (SQLite)."""
+    """Columns' names are compared without regard to case (not on Postgres)."""
     nearby: tuple[str, ...] = ()
     """Where the table is missing: the tables that are there."""
+    server: Literal["", "mariadb", "mysql"] = ""
+    """Which of the two the server is; empty on other databases, and where nobody asked."""
+    engine: str = ""
+    """MariaDB, MySQL: the storage engine."""
 
     def column(self, name: str) -> ColumnInfo | None:
         """Find a column as the database would find it."""

@@ -14,30 +14,52 @@ from inboxkit.errors import EncodeError
 
 from .dialect import Dialect
 from .info import TableInfo
-from .statement import Answer, Reading, Script, Statement, Steps
+from .statement import Reading, Script, Statement, Steps
 from .table import BoundColumn, Table, bind
 
-__all__ = ["Insert", "OnConflict", "insert", "insert_statements"]
+__all__ = ["Insert", "OnConflict", "by_returning", "insert", "insert_statements"]
 
 OnConflict: TypeAlias = Literal["error", "ignore"]
 
 
 @dataclass(frozen=True, slots=True)
 class Insert:
-    """One statement that writes some of the rows."""
+    """Rows that go into one statement."""
 
-    statement: Statement
-    count: int
-    """How many rows it writes."""
-    id: BoundColumn
-    given: tuple[Any, ...] | None = None
-    """The ids as they were given (driver values), where an ignored row is told by its id."""
+    table: Table
+    columns: Sequence[BoundColumn]
+    rows: Sequence[Sequence[Any]]
+    """Driver values."""
+    ignore: bool
+    """Leave out rows that are there."""
 
-    def ids(self, answer: Answer) -> list[Any]:
-        """The ids in the order of the rows; None for one that was ignored."""
-        found = [row[0] for row in answer.rows]
-        ids = _padded(found, self.count) if self.given is None else _told_by_id(self.given, found)
-        return [None if id is None else self.id.decode(id) for id in ids]
+    @property
+    def count(self) -> int:
+        """How many rows it writes."""
+        return len(self.rows)
+
+    @property
+    def statement(self) -> Statement:
+        """The statement."""
+        return self.table.dialect.insert(self.table, self.columns, self.rows, ignore=self.ignore)
+
+    def steps(self) -> Steps[list[Any]]:
+        """Write them; returns the ids in the order of the rows, None for one that was ignored."""
+        dialect = self.table.dialect
+        ids = yield from dialect.inserted(self.table, self.columns, self.rows, ignore=self.ignore)
+        return [None if id is None else self.table.id.decode(id) for id in ids]
+
+
+def by_returning(
+    table: Table, columns: Sequence[BoundColumn], rows: Sequence[Sequence[Any]], *, ignore: bool
+) -> Steps[list[Any]]:
+    """`Dialect.inserted` where a statement answers the ids of the rows that it wrote, in order."""
+    answer = yield table.dialect.insert(table, columns, rows, ignore=ignore)
+    found = [row[0] for row in answer.rows]
+    if not ignore or table.id not in columns:
+        return _padded(found, len(rows))
+    at = columns.index(table.id)
+    return _told_by_id([row[at] for row in rows], found)
 
 
 def _padded(found: list[Any], count: int) -> list[Any]:
@@ -82,7 +104,7 @@ def insert(
     def steps(_reading: Reading) -> Steps[list[Any]]:
         ids: list[Any] = []
         for one in inserts:
-            ids += one.ids((yield one.statement))
+            ids += yield from one.steps()
         return ids
 
     return Script("insert", steps, dialect.lone_write if len(inserts) == 1 else "write")
@@ -107,35 +129,25 @@ def insert_statements(
     for names, run in itertools.groupby(encoded, key=tuple):
         columns = [column for column in table.columns if column.name in names]
         values = [[row[column.name] for column in columns] for row in run]
-        size = _at_once(table, columns, on_conflict)
-        for chunk in _chunks(values, size):
-            inserts.append(_insert(table, columns, chunk, on_conflict))
+        ignore = on_conflict == "ignore"
+        size = dialect.rows_at_once(table, columns, ignore=ignore)
+        for chunk in _chunks(values, size, dialect.bytes_at_once):
+            inserts.append(Insert(table, columns, chunk, ignore))
     return inserts
 
 
-def _at_once(table: Table, columns: Sequence[BoundColumn], on_conflict: OnConflict) -> int:
-    if not columns:
-        return 1
-    if on_conflict == "ignore" and table.id not in columns:
-        return 1  # from several rows, nothing in the answer would tell which were ignored
-    return table.dialect.rows_at_once(table, columns)
-
-
-def _insert(
-    table: Table, columns: Sequence[BoundColumn], rows: list[list[Any]], on_conflict: OnConflict
-) -> Insert:
-    ignore = on_conflict == "ignore"
-    given = None
-    if ignore and table.id in columns:
-        at = columns.index(table.id)
-        given = tuple(row[at] for row in rows)
-    statement = table.dialect.insert(table, columns, rows, ignore=ignore)
-    return Insert(statement, len(rows), table.id, given)
-
-
-def _chunks(rows: list[list[Any]], size: int) -> Iterator[list[list[Any]]]:
-    for start in range(0, len(rows), size):
-        yield rows[start : start + size]
+def _chunks(rows: list[list[Any]], size: int, most: int | None) -> Iterator[list[list[Any]]]:
+    chunk: list[list[Any]] = []
+    total = 0
+    for row in rows:
+        length = 0 if most is None else sum(len(v) for v in row if isinstance(v, str | bytes))
+        if chunk and (len(chunk) == size or (most is not None and total + length > most)):
+            yield chunk
+            chunk, total = [], 0
+        chunk.append(row)
+        total += length
+    if chunk:
+        yield chunk
 
 
 class _Encoder:

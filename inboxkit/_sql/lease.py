@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from inboxkit._core.settlement import Destination, Verb
+from inboxkit._core.spec import Role
 
+from .info import ColumnInfo
 from .statement import Statement, Steps, Transaction
+from .table import Table
 
-__all__ = ["RELEASE", "Held", "LeaseStatements", "Write", "claim_threshold"]
+__all__ = ["RELEASE", "Held", "LeaseStatements", "Write", "claim_threshold", "largest_attempt"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +72,9 @@ class LeaseStatements(Protocol):
         of the table's described columns."""
         ...
 
-    def renew(self, rows: Sequence[Held], *, now: Any) -> Statement:
-        """Give each row that holds one of its tokens the expiry `value`; answers the ids."""
+    def renew(self, rows: Sequence[Held], *, now: Any) -> Steps[list[Any]]:
+        """Give each row that holds one of its tokens, and that nobody has locked, the expiry
+        `value`; returns the ids."""
         ...
 
     def still_held(self, rows: Sequence[Held], *, now: Any) -> Statement:
@@ -98,3 +102,24 @@ def claim_threshold(cap: int | None, largest: int) -> int:
         largest: What the attempt column can hold.
     """
     return largest - 1 if cap is None else min(cap, largest - 1)
+
+
+_LARGEST: Final = {
+    "tinyint": 2**7 - 1,
+    "smallint": 2**15 - 1,
+    "mediumint": 2**23 - 1,
+    "int": 2**31 - 1,
+    "integer": 2**31 - 1,
+}
+
+
+def largest_number(info: ColumnInfo) -> int:
+    """What a column of whole numbers can hold."""
+    signed = _LARGEST.get(info.family, 2**63 - 1)
+    return 2 * signed + 1 if info.unsigned else signed
+
+
+def largest_attempt(table: Table) -> int:
+    """What the table's attempt column can hold; without one, 0."""
+    column = table.find(Role.ATTEMPT)
+    return 0 if column is None else largest_number(column.info)

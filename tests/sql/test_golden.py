@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -87,26 +88,48 @@ TYPES: dict[str, dict[Any, tuple[str, str]]] = {
         datetime: ("TEXT", ""),
         dict: ("TEXT", ""),
     },
+    "mysql": {
+        int: ("bigint", ""),
+        str: ("varchar", ""),
+        bytes: ("longblob", ""),
+        datetime: ("datetime", ""),
+        dict: ("json", ""),
+    },
 }
 
 
-def described(dialect: str, spec: InboxSpec) -> TableInfo:
+def described(dialect: str, spec: InboxSpec, *, server: str = "") -> TableInfo:
     """What a database would say of the recommended table."""
     columns = []
     for role, column in spec.roles():
         family, cast = TYPES[dialect][python_type(role, column) or int]
         nullable = role in (Role.PROCESSED_AT, Role.LOCKED_UNTIL, Role.RETRY_AFTER, Role.DATA)
-        columns.append(ColumnInfo(column.name, family, family, nullable=nullable, cast=cast))
+        charset = "utf8mb4" if family == "varchar" else ""
+        columns.append(
+            ColumnInfo(column.name, family, family, nullable=nullable, cast=cast, charset=charset)
+        )
     assert spec.locked_until is not None
     group = [spec.group.name] if spec.group is not None else []
     due = [spec.retry_after.name] if spec.retry_after is not None else []
-    indexes = (
+    indexes = [
         IndexInfo((spec.id.name,), unique=True),
         IndexInfo((*group, spec.locked_until.name), partial=True),
         IndexInfo((*group, *due, spec.id.name)),
+    ]
+    if dialect == "mysql" and not spec.fifo:
+        indexes[1:] = [IndexInfo((*group, spec.locked_until.name, *due, spec.id.name))]
+    if dialect == "mysql":
+        names = ("PRIMARY", f"{spec.table}_queue", f"{spec.table}_lease")
+        indexes = [replace(one, name=name) for one, name in zip(indexes, names, strict=False)]
+    schema = spec.schema or "public" if dialect == "postgres" else spec.schema
+    return TableInfo(
+        spec.table,
+        schema,
+        "table",
+        tuple(columns),
+        tuple(indexes),
+        server=server,  # type: ignore[arg-type]
     )
-    schema = spec.schema if dialect == "sqlite" else spec.schema or "public"
-    return TableInfo(spec.table, schema, "table", tuple(columns), indexes)
 
 
 def drive(steps: Steps[Any], answer: Answer) -> Iterator[Statement]:
@@ -124,11 +147,12 @@ def lease_statements(dialect: Dialect, spec: InboxSpec) -> Iterator[Statement]:
     table = bind(dialect, spec, described(dialect.name, spec))
     group = "a" if spec.group is not None else None
     statements = dialect.lease(table, group=group, cap=5)
-    now, then = "<now>", "<expiry>"
+    now, then = NOW, "<expiry>"
     row = Answer(rows=[(True, *("<value>",) * len(table.columns))])
     yield from drive(statements.claim(now=now, expiry=then, limit=10), row)
-    rows = [Held(1, ("<token>", "<older>"), 2, "<value>"), Held(2, ("<token>",), None, "<value>")]
-    yield statements.renew(rows, now=now)
+    rows = [Held(1, ("<token>", "<older>"), 2, "<one>"), Held(2, ("<token>",), None, "<other>")]
+    found = Answer(rows=[(1,), (2,)]) if dialect.name == "mysql" else Answer()
+    yield from drive(statements.renew(rows, now=now), found)
     yield statements.still_held(rows, now=now)
     verbs = [Verb.FINISH, Verb.GIVE_BACK, Verb.HOLD]
     verbs += [Verb.POSTPONE] if spec.retry_after is not None else []
@@ -137,7 +161,7 @@ def lease_statements(dialect: Dialect, spec: InboxSpec) -> Iterator[Statement]:
         writes.append(Write(Verb.MOVE, Destination(group="dead")))
     writes.append(Write(Verb.MOVE, Destination(table="dead", schema="app")))
     for write in writes:
-        yield from drive(statements.write(write, rows, now=now), Answer())
+        yield from drive(statements.write(write, rows, now=now), found)
     yield statements.unfinished([1, 2])
 
 
@@ -146,7 +170,7 @@ def show(statement: Statement) -> str:
 
 
 @pytest.mark.parametrize("name", SPECS)
-@pytest.mark.parametrize("dialect", ["postgres", "sqlite"])
+@pytest.mark.parametrize("dialect", ["postgres", "sqlite", "mysql"])
 def test_lease_form(dialect: str, name: str, golden: Callable[[str, str], None]) -> None:
     shown = map(show, lease_statements(get_dialect(dialect), SPECS[name]))
     golden(f"{dialect}/lease_{name}.sql", "\n".join(shown))
@@ -173,7 +197,7 @@ def test_every_group(dialect: str, name: str, golden: Callable[[str, str], None]
     golden(f"{dialect}/every_group_{name}.sql", "\n".join(map(show, shown)))
 
 
-@pytest.mark.parametrize("dialect", ["postgres", "sqlite"])
+@pytest.mark.parametrize("dialect", ["postgres", "sqlite", "mysql"])
 def test_claim_without_an_index_on_the_lease(
     dialect: str, golden: Callable[[str, str], None]
 ) -> None:
@@ -185,14 +209,18 @@ def test_claim_without_an_index_on_the_lease(
     golden(f"{dialect}/claim_one_index.sql", "\n".join(map(show, claim)))
 
 
-@pytest.mark.parametrize("dialect", ["postgres", "sqlite"])
+@pytest.mark.parametrize("dialect", ["postgres", "sqlite", "mysql"])
 def test_describe(dialect: str, golden: Callable[[str, str], None]) -> None:
     script = get_dialect(dialect).describe(FULL)
     row = ("id", "int8", "r" if dialect == "postgres" else 0, -1, 0, False, "", False)
-    width = {"describe table": 3, "describe tables": 2, "describe columns": 8}
-    width["describe indexes"] = 3 if dialect == "postgres" else 5
-    if dialect == "sqlite":
-        width["describe columns"] = 6
+    widths = {
+        "postgres": {"table": 3, "columns": 8, "indexes": 3},
+        "sqlite": {"tables": 2, "columns": 6, "indexes": 5},
+        "mysql": {"server": 4, "table": 4, "columns": 11, "indexes": 4},
+    }
+    width = {f"describe {what}": count for what, count in widths[dialect].items()}
+    if dialect == "mysql":
+        row = ("8.4.0", "1", "app", 0, "", "", "", 6, None, "", "")
     steps = script.steps(Reading(NOW, 0.0))
     statement: Statement | None = next(steps)
     shown = []
@@ -206,7 +234,7 @@ def test_describe(dialect: str, golden: Callable[[str, str], None]) -> None:
     golden(f"{dialect}/describe.sql", "\n".join(shown))
 
 
-@pytest.mark.parametrize("dialect", ["postgres", "sqlite"])
+@pytest.mark.parametrize("dialect", ["postgres", "sqlite", "mysql"])
 def test_insert(dialect: str, golden: Callable[[str, str], None]) -> None:
     row = {
         "name": "a",
@@ -220,7 +248,10 @@ def test_insert(dialect: str, golden: Callable[[str, str], None]) -> None:
     }
     rows = [NewRow(FULL, row)] * 2
     shown = []
-    for title, info in (("described", described(dialect, FULL)), ("not described", None)):
+    infos = [("described", described(dialect, FULL)), ("not described", None)]
+    if dialect == "mysql":
+        infos.insert(1, ("described on MariaDB", described(dialect, FULL, server="mariadb")))
+    for title, info in infos:
         for on_conflict in ("error", "ignore"):
             made = insert_statements(
                 get_dialect(dialect), FULL, info, rows, on_conflict=on_conflict, now=None
@@ -230,7 +261,7 @@ def test_insert(dialect: str, golden: Callable[[str, str], None]) -> None:
 
 
 @pytest.mark.parametrize("name", SPECS)
-@pytest.mark.parametrize("dialect", ["postgres", "sqlite"])
+@pytest.mark.parametrize("dialect", ["postgres", "sqlite", "mysql"])
 def test_recommended_table(dialect: str, name: str, golden: Callable[[str, str], None]) -> None:
     statements = create_table(get_dialect(dialect), SPECS[name])
     golden(f"{dialect}/table_{name}.sql", "".join(f"{one};\n" for one in statements))

@@ -83,7 +83,7 @@ def test_ids_come_in_the_order_of_the_rows(
 def test_thousand_rows_are_one_statement() -> None:
     spec = generated("t")
     rows = [NewRow(spec, {"a": n, "b": "x"}) for n in range(1000)]
-    for name in ("postgres", "sqlite"):
+    for name in ("postgres", "sqlite", "mysql"):
         made = insert_statements(get_dialect(name), spec, None, rows, on_conflict="error", now=None)
         assert [one.count for one in made] == [1000]
 
@@ -116,7 +116,8 @@ def test_rows_without_any_value(with_database: WithDatabase, table: str) -> None
 def test_ignored_rows_have_no_id(with_database: WithDatabase, table: str) -> None:
     async def test(db: Database) -> None:
         bench = Bench(db, generated(table))
-        await bench.create(f'CREATE UNIQUE INDEX "{table} u" ON {{table}} (a)')
+        index = bench.dialect.quote(f"{table} u")
+        await bench.create(f"CREATE UNIQUE INDEX {index} ON {{table}} (a)")
         first, second = await bench.insert({"a": 1}, {"a": 2})
         assert first < second
         ids = await bench.insert({"a": 3}, {"a": 1}, {"a": 4}, {"a": 3}, ignore=True)
@@ -230,14 +231,30 @@ WRONG = [
 ]
 
 
+MYSQL_FAMILIES = {
+    "bigint": "bigint",
+    "smallint": "smallint",
+    "integer": "int",
+    "text": "longtext",
+    "bytea": "longblob",
+    "boolean": "tinyint",
+    "double precision": "double",
+    "numeric": "decimal",
+    "uuid": "char",
+    "timestamp with time zone": "datetime",
+    "jsonb": "json",
+}
+
+
 @pytest.mark.parametrize("case", WRONG)
-@pytest.mark.parametrize("name", ["postgres", "sqlite"])
+@pytest.mark.parametrize("name", ["postgres", "sqlite", "mysql"])
 @pytest.mark.parametrize("described", [True, False])
 def test_wrong_values_are_refused_before_anything_is_sent(
     case: tuple[Any, str, str, Any], name: str, described: bool
 ) -> None:
     kind, postgres, sqlite, value = case
-    family = postgres if name == "postgres" else sqlite
+    by_name = {"postgres": postgres, "sqlite": sqlite, "mysql": MYSQL_FAMILIES[postgres]}
+    family = "" if name == "mysql" and value == "a\0b" else by_name[name]
     if not family or (not described and postgres in ("smallint", "integer")):
         pytest.skip("this database takes it, or nothing tells")
     spec = InboxSpec("jobs", id=Column("id", generated=True), columns=(Column("it", type=kind),))
@@ -257,8 +274,47 @@ def test_wrong_values_are_refused_before_anything_is_sent(
     assert not isinstance(value, str) or value not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("kind", "family", "longest", "more", "value", "said"),
+    [
+        (int, "tinyint", None, {}, 128, "from -128 to 127"),
+        (int, "mediumint", None, {"unsigned": True}, -1, "from 0 to 16777215"),
+        (int, "bigint", None, {"unsigned": True}, 2**64, "from 0 to 18446744073709551615"),
+        (
+            bytes,
+            "blob",
+            65535,
+            {},
+            b"x" * 65536,
+            "takes 65535 bytes, and this has 65536; use longblob",
+        ),
+        (bytes, "binary(16)", 16, {}, b"x", "pads with zeros"),
+        (str, "text", 65535, {}, "é" * 32768, "takes 65535 bytes, and this has 65536"),
+        (str, "varchar", 3, {"charset": "utf8mb4"}, "éééé", "takes 3 characters, and this has 4"),
+        (str, "varchar", 3, {"charset": "utf8mb3"}, "\U0001f600", "utf8mb4"),
+        (str, "char", 9, {"charset": "utf8mb4"}, "a ", "drops the spaces"),
+        (dict, "tinytext", 255, {}, {"a": "x" * 255}, "takes 255 bytes, and this has 263"),
+    ],
+)
+def test_mysql_is_sent_no_value_that_it_might_cut(
+    kind: Any, family: str, longest: int | None, more: dict[str, Any], value: Any, said: str
+) -> None:
+    """A session out of strict mode cuts it, with a warning that nobody reads."""
+    spec = InboxSpec("jobs", id=Column("id", generated=True), columns=(Column("it", type=kind),))
+    column = ColumnInfo("it", family, family, longest=longest, **more)
+    with pytest.raises(EncodeError, match=said):
+        insert_statements(
+            get_dialect("mysql"),
+            spec,
+            TableInfo("jobs", columns=(column,)),
+            [NewRow(spec, {"it": value})],
+            on_conflict="error",
+            now=None,
+        )
+
+
 @pytest.mark.parametrize("headers", ["x", [1], {"a": 1}, {1: "a"}, {"a": None}])
-@pytest.mark.parametrize("name", ["postgres", "sqlite"])
+@pytest.mark.parametrize("name", ["postgres", "sqlite", "mysql"])
 def test_headers_are_texts_by_name(name: str, headers: Any) -> None:
     spec = InboxSpec("jobs", id=Column("id", generated=True), headers=Column("heads"))
     with pytest.raises(EncodeError, match=r"dict\[str, str\]"):

@@ -52,6 +52,10 @@ NASTY = [
 def test_any_name_works_throughout(with_database: WithDatabase, name: str, fifo: bool) -> None:
     async def test(db: Database) -> None:
         dialect = get_dialect(db.dialect)
+        if db.dialect == "mysql" and (name > "\uffff" or name.endswith(" ")):
+            with pytest.raises(DialectError, match="choose another name"):
+                dialect.describe(InboxSpec(name, id=Column("id")))
+            return
         roles = ("id", "group", "retry_after", "attempt", "locked_until", "payload")
         columns: dict[str, Any] = {role: Column(f"{name} {role}") for role in roles}
         columns["id"] = Column(name, generated=True, type=int)
@@ -129,13 +133,25 @@ def test_postgres_refuses_names_that_it_would_cut() -> None:
         dialect.describe(InboxSpec("x" * 64, id=Column("id")))
 
 
-def test_start_up_refuses_a_column_name_that_would_be_cut() -> None:
-    spec = InboxSpec("jobs", id=Column("x" * 64))
-    with pytest.raises(DialectError, match="63 bytes"):
-        check(get_dialect("postgres"), spec, TableInfo("jobs"))
+def test_mysql_has_names_of_64_characters() -> None:
+    dialect = get_dialect("mysql")
+    assert dialect.table("é" * 64, "a`b") == f"`a``b`.`{'é' * 64}`"
+    with pytest.raises(DialectError, match="64 characters"):
+        dialect.describe(InboxSpec("é" * 65, id=Column("id")))
 
 
-@pytest.mark.parametrize("dialect", ["postgres", "sqlite"])
+@pytest.mark.parametrize(
+    ("name", "length", "limit"), [("postgres", 64, "63 bytes"), ("mysql", 65, "64 characters")]
+)
+def test_start_up_refuses_a_column_name_that_is_too_long(
+    name: str, length: int, limit: str
+) -> None:
+    spec = InboxSpec("jobs", id=Column("x" * length))
+    with pytest.raises(DialectError, match=limit):
+        check(get_dialect(name), spec, TableInfo("jobs"))
+
+
+@pytest.mark.parametrize("dialect", ["postgres", "sqlite", "mysql"])
 def test_names_that_no_database_has_are_refused(dialect: str) -> None:
     for name in ("", "a\0b"):
         with pytest.raises(DialectError):

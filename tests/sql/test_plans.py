@@ -47,6 +47,10 @@ async def fill(db: Database, described: InboxSpec, *rows: str, analyze: bool = T
     columns = "grp, lease" + (", due" if described.retry_after else "")
     for row in rows:
         count, values = row.split(":", 1)
+        if db.dialect == "mysql":
+            lines = ", ".join([f"({values})"] * int(count))
+            await db.execute(f"INSERT INTO {name} ({columns}) VALUES {lines}")
+            continue
         series = (
             f"generate_series(1, {count})"
             if db.dialect == "postgres"
@@ -55,7 +59,7 @@ async def fill(db: Database, described: InboxSpec, *rows: str, analyze: bool = T
         )
         await db.execute(f"INSERT INTO {name} ({columns}) SELECT {values} FROM {series}")
     if analyze:
-        await db.execute(f"ANALYZE {name}")
+        await db.execute(f"ANALYZE {'TABLE ' if db.dialect == 'mysql' else ''}{name}")
     info = await db.run(dialect.describe(described))
     return bind(dialect, described, info)
 
@@ -76,12 +80,12 @@ def statements(table: Any) -> Iterator[Statement]:
     now = table.instant(NOW)
     yield from drive(lease.claim(now=now, expiry=now, limit=10), 10, len(table.columns))
     rows = [Held(n, (now,), 2, now) for n in range(1, 11)]
-    yield lease.renew(rows, now=now)
+    yield from drive(lease.renew(rows, now=now), 10, 1)
     yield lease.still_held(rows, now=now)
     for write in (Write(Verb.FINISH), Write(Verb.GIVE_BACK), Write(Verb.HOLD)):
-        yield from drive(lease.write(write, rows, now=now), 0, 1)
+        yield from drive(lease.write(write, rows, now=now), 10, 1)
     released = [Held(n, (now,), 2, 1) for n in range(1, 11)]
-    yield from drive(lease.write(RELEASE, released, now=now), 0, 1)
+    yield from drive(lease.write(RELEASE, released, now=now), 10, 1)
     yield lease.unfinished(list(range(1, 11)))
 
 
@@ -169,6 +173,35 @@ def test_postgres_claim_walks_no_rows_that_are_not_its_own(
             assert walked < 200, plan
 
     postgres(test)
+
+
+@pytest.mark.parametrize("done", [None, Column("done")], ids=["deleted", "kept"])
+@pytest.mark.parametrize("fifo", [False, True])
+def test_mysql_scans_no_table_and_sorts_few_rows(
+    mysql_url: str, table: str, fifo: bool, done: Column | None
+) -> None:
+    """Locking reads would lock what they scan."""
+
+    async def main() -> None:
+        async with Database(mysql_url) as db:
+            described = spec(
+                table, fifo=fifo, retry_after=Column("due", default=None), processed_at=done
+            )
+            past, future = "'2020-01-01'", "'2040-01-01'"
+            rows = [f"5000:'a', NULL, {past}", "100:'a', NULL, NULL", f"2000:'b', NULL, {past}"]
+            bound = await fill(db, described, *rows, f"500:'a', {future}, {past}")
+            for statement in statements(bound):
+                plan = await db.fetch(
+                    f"EXPLAIN FORMAT=TRADITIONAL {statement.text}", *statement.parameters
+                )
+                reads = [line for line in plan if line.table and not line.table.startswith("<")]
+                for line in reads:
+                    assert line.type in ("const", "eq_ref", "ref", "range"), (statement, plan)
+                    is_sorted = "filesort" in (line.Extra or "")
+                    assert not is_sorted or int(line.rows) < 50, (statement, plan)
+                assert reads or statement.name == "claim due", statement
+
+    anyio.run(main)
 
 
 @pytest.mark.parametrize("fifo", [False, True])

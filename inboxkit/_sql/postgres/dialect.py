@@ -10,7 +10,8 @@ from inboxkit._core.spec import Column, InboxSpec, Role
 from inboxkit._sql.convert import Converter
 from inboxkit._sql.dialect import DialectName
 from inboxkit._sql.info import ColumnInfo, TableInfo
-from inboxkit._sql.statement import Script, Statement, Transaction
+from inboxkit._sql.insert import by_returning
+from inboxkit._sql.statement import Script, Statement, Steps, Transaction
 from inboxkit._sql.table import BoundColumn, Table
 
 from . import ddl, describe, names, values
@@ -31,6 +32,7 @@ class Postgres:
 
     name: DialectName = "postgres"
     lone_write: Transaction = "none"
+    bytes_at_once: int | None = None
 
     def quote(self, name: str) -> str:
         """Quote an identifier."""
@@ -90,10 +92,21 @@ class Postgres:
         skip = " ON CONFLICT DO NOTHING" if ignore else ""
         return Statement("insert", f"{text}{skip} RETURNING {table.id.sql}", given)
 
-    def rows_at_once(self, table: Table, columns: Sequence[BoundColumn]) -> int:  # noqa: ARG002
+    def inserted(
+        self,
+        table: Table,
+        columns: Sequence[BoundColumn],
+        rows: Sequence[Sequence[Any]],
+        *,
+        ignore: bool,
+    ) -> Steps[list[Any]]:
+        """Write rows and learn their ids."""
+        return by_returning(table, columns, rows, ignore=ignore)
+
+    def rows_at_once(self, table: Table, columns: Sequence[BoundColumn], *, ignore: bool) -> int:
         """As many as memory and parameters allow."""
-        if not columns:
-            return 1
+        if not columns or (ignore and table.id not in columns):
+            return 1  # from several rows, nothing in the answer would tell which were ignored
         return _MOST_ROWS if _fits_arrays(columns) else _MOST_PARAMETERS // len(columns)
 
     def create_table(self, spec: InboxSpec) -> list[str]:

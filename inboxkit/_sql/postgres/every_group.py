@@ -22,7 +22,8 @@ from inboxkit._sql.statement import Statement, Steps
 from inboxkit._sql.table import Table
 
 from .claim import head, in_force, keys, now, sets, unfinished
-from .lease import largest_attempt, lock_name
+from .guard import lock_name
+from .lease import largest_attempt
 
 __all__ = ["PostgresEveryGroup", "look_text", "take_text"]
 

@@ -13,12 +13,12 @@ from inboxkit._sql.table import Table
 
 from . import names
 from .claim import claim_text, in_work_elsewhere
+from .guard import guard
 from .held import fence, parameters, relation
 from .values import LARGEST
 
-__all__ = ["PostgresLease", "largest_attempt", "lock_name"]
+__all__ = ["PostgresLease", "largest_attempt"]
 
-_GUARD: Final = "SELECT pg_try_advisory_xact_lock(hashtextextended($1::text, 0))"
 
 _VALUES: Final = {Verb.POSTPONE: Role.RETRY_AFTER, Verb.HOLD: Role.LOCKED_UNTIL}
 
@@ -51,9 +51,8 @@ class PostgresLease:
         """Lease due rows; of a FIFO group its head, where no other claim is at it."""
         if self._table.spec.fifo:
             assert self._group is not None
-            name = lock_name(self._table, self._group)
-            guard = yield Statement("claim guard", _GUARD, (name,))
-            if not guard.rows[0][0]:
+            answer = yield guard(self._table, self._group)
+            if not answer.rows[0][0]:
                 return ()
         text = self._claims.get(limit)
         if text is None:
@@ -63,10 +62,12 @@ class PostgresLease:
         answer = yield Statement("claim", text, given)
         return answer.rows
 
-    def renew(self, rows: Sequence[Held], *, now: Any) -> Statement:
+    def renew(self, rows: Sequence[Held], *, now: Any) -> Steps[list[Any]]:
         """Prolong, where the fence holds and nobody has the row locked."""
         given = parameters(rows, values=True)
-        return Statement("renew", self._renew, (*given, now) if self._table.spec.fifo else given)
+        given = (*given, now) if self._table.spec.fifo else given
+        answer = yield Statement("renew", self._renew, given)
+        return [row[0] for row in answer.rows]
 
     def _renew_text(self) -> str:
         table, lease = self._table, self._table.get(Role.LOCKED_UNTIL).sql
@@ -187,12 +188,6 @@ def largest_attempt(table: Table) -> int:
     """What the attempt column can hold."""
     attempt = table.find(Role.ATTEMPT)
     return LARGEST["bigint"] if attempt is None else LARGEST[attempt.info.family]
-
-
-def lock_name(table: Table, group: str) -> str:
-    """What the guard of a FIFO group locks: a name that all its claims agree on, those of other
-    services too, which may spell the table differently."""
-    return f"{names.table(table.info.table, table.info.schema)}:{group}"
 
 
 def _kind(write: Write) -> Write:

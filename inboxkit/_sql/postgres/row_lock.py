@@ -22,11 +22,11 @@ from inboxkit._sql.table import Table
 
 from . import names
 from .claim import head, keys, unfinished
+from .guard import guard
 from .values import LARGEST
 
 __all__ = ["PostgresRowLock"]
 
-_GUARD: Final = "SELECT pg_try_advisory_xact_lock(hashtextextended($1::text, 0))"
 _LOCK: Final = "FOR UPDATE OF q SKIP LOCKED"
 
 
@@ -42,12 +42,12 @@ class PostgresRowLock:
     def claim(self, *, now: Any, limit: int, aside: Sequence[Any]) -> Steps[Sequence[Row]]:
         """Lock due rows; of a FIFO group its head, where the group has no row in work.
 
-        The guard lasts as long as the transaction, so it is kept while the row is in work. It is a
-        statement of its own, or the claim's snapshot could be older than the last holder's COMMIT.
+        The guard lasts as long as the transaction, so it is kept while the row is in work.
         """
         if self._table.spec.fifo:
-            guard = yield Statement("claim guard", _GUARD, (self._guard_key(),))
-            if not guard.rows[0][0]:
+            assert self._group is not None
+            answer = yield guard(self._table, self._group)
+            if not answer.rows[0][0]:
                 return ()
         text = self._claims.get(limit)
         if text is None:
@@ -59,11 +59,6 @@ class PostgresRowLock:
             given = (*given, now)
         answer = yield Statement("claim", text, given)
         return answer.rows
-
-    def _guard_key(self) -> str:
-        # The name as the database has it, so that services which spell it differently agree.
-        info = self._table.info
-        return f"{names.table(info.table, info.schema)}:{self._group}"
 
     def _claim_text(self, limit: int) -> str:
         """``$1``: ids set aside; then the group, then now, where the table has them."""

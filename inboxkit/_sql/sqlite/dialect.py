@@ -10,7 +10,8 @@ from inboxkit._core.spec import Column, InboxSpec, Role
 from inboxkit._sql.convert import Converter
 from inboxkit._sql.dialect import DialectName
 from inboxkit._sql.info import ColumnInfo, TableInfo
-from inboxkit._sql.statement import Script, Statement, Transaction
+from inboxkit._sql.insert import by_returning
+from inboxkit._sql.statement import Script, Statement, Steps, Transaction
 from inboxkit._sql.table import BoundColumn, Table
 from inboxkit.errors import DialectError
 
@@ -29,6 +30,7 @@ class Sqlite:
 
     name: DialectName = "sqlite"
     lone_write: Transaction = "write"
+    bytes_at_once: int | None = None
 
     def quote(self, name: str) -> str:
         """Quote an identifier."""
@@ -92,9 +94,22 @@ class Sqlite:
             tuple(value for row in rows for value in row),
         )
 
-    def rows_at_once(self, table: Table, columns: Sequence[BoundColumn]) -> int:  # noqa: ARG002
+    def inserted(
+        self,
+        table: Table,
+        columns: Sequence[BoundColumn],
+        rows: Sequence[Sequence[Any]],
+        *,
+        ignore: bool,
+    ) -> Steps[list[Any]]:
+        """Write rows and learn their ids."""
+        return by_returning(table, columns, rows, ignore=ignore)
+
+    def rows_at_once(self, table: Table, columns: Sequence[BoundColumn], *, ignore: bool) -> int:
         """As many as there may be parameters."""
-        return _MOST_PARAMETERS // len(columns) if columns else 1
+        if not columns or (ignore and table.id not in columns):
+            return 1  # from several rows, nothing in the answer would tell which were ignored
+        return _MOST_PARAMETERS // len(columns)
 
     def create_table(self, spec: InboxSpec) -> list[str]:
         """DDL for a table."""

@@ -48,7 +48,7 @@ class SqliteLease:
             yield Statement("claim", text, (expiry, *ids), returns_rows=False)
         return answer.rows
 
-    def renew(self, rows: Sequence[Held], *, now: Any) -> Statement:
+    def renew(self, rows: Sequence[Held], *, now: Any) -> Steps[list[Any]]:
         """Prolong, where the fence holds."""
         held, parameters = _held(rows)
         text = (
@@ -58,7 +58,8 @@ class SqliteLease:
         if self._table.spec.fifo:
             parameters = (*parameters, now)
             text += f" AND {self._alone_in_group(len(parameters))}"
-        return Statement("renew", f"{text} RETURNING {self._table.id.sql}", parameters)
+        answer = yield Statement("renew", f"{text} RETURNING {self._table.id.sql}", parameters)
+        return [row[0] for row in answer.rows]
 
     def still_held(self, rows: Sequence[Held], *, now: Any) -> Statement:
         """Not asked for: nobody else's lock hides a row here, so what was not renewed is lost."""

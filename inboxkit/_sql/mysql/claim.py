@@ -1,0 +1,191 @@
+"""The claim of the lease form on MariaDB and MySQL: look, lock due rows by an index, lease them by id.
+
+    SELECT 1 … LIMIT 1; SELECT … ORDER BY … LIMIT n FOR UPDATE SKIP LOCKED; UPDATE … WHERE id IN (…); COMMIT
+
+In READ COMMITTED only the rows that are read by the index and fit stay locked: without an index in claim
+order that is every due row for a moment, in any other isolation also the gaps between them, where
+every insert would wait. NULL comes first in the order and in an index by itself.
+
+The look locks nothing. Without it each claim that finds nothing would for a moment lock rows that it does
+not get: a FIFO head in work, and what an index still has of rows that have been claimed or moved to
+another group. Their renewals, and the other group's claims, would pass over them meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from inboxkit._core.spec import Role
+from inboxkit._sql.branches import branches, is_apart, together
+from inboxkit._sql.table import Table
+
+from .hints import Hints
+
+__all__ = ["alone_in_group", "claim_check", "claim_look", "claim_select", "claim_update"]
+
+
+def claim_look(table: Table, hints: Hints) -> str:
+    """See whether any row is due, locking none. ``$1``: now, ``$2``: the group."""
+    if table.spec.fifo:
+        found = [(hints.by_id, " AND ".join(_fifo(table)))]
+    else:
+        base = "".join(f"{condition} AND " for condition in _waiting(table))
+        parts = branches(table, "$1", "$1")
+        found = [(hints.waiting(part), f"{base}{part.condition}") for part in parts]
+    looks = [
+        f"SELECT 1 FROM {table.sql} AS q{hint} WHERE {conditions} LIMIT 1"
+        for hint, conditions in found
+    ]
+    return (
+        looks[0]
+        if len(looks) == 1
+        else f"{' UNION ALL '.join(f'({one})' for one in looks)} LIMIT 1"
+    )
+
+
+def claim_select(table: Table, hints: Hints, limit: int) -> str:
+    """Lock due rows, and read them in claim order. ``$1``: now, ``$2``: the group."""
+    select = f"SELECT {', '.join(f'q.{column.sql}' for column in table.columns)}"
+    source = f"{select} FROM {table.sql} AS q"
+    if table.spec.fifo:
+        conditions = " AND ".join(_fifo(table))
+        return f"{source}{hints.by_id} WHERE {conditions} FOR UPDATE SKIP LOCKED"
+    base = "".join(f"{condition} AND " for condition in _waiting(table))
+    parts = [
+        f"{source}{hints.waiting(part)} WHERE {base}{part.condition} "
+        f"ORDER BY {_order(table, 'q', has_due=not part.has_no_due)} LIMIT {limit} "
+        "FOR UPDATE SKIP LOCKED"
+        for part in branches(table, "$1", "$1")
+    ]
+    if len(parts) == 1:
+        return parts[0]
+    # Rows that are locked in one part and not taken stay locked until the COMMIT.
+    union = " UNION ALL ".join(f"({part})" for part in parts)
+    return f"{select} FROM ({union}) AS q ORDER BY {_order(table, 'q')} LIMIT {limit}"
+
+
+def _order(table: Table, alias: str, *, has_due: bool = True) -> str:
+    """The claim order. MariaDB sorts by a column even where it is NULL in every row that is read, so
+    it is left out there."""
+    roles = (Role.PRIORITY, Role.RETRY_AFTER, Role.ID) if has_due else (Role.PRIORITY, Role.ID)
+    columns = [column for role in roles if (column := table.find(role)) is not None]
+    return ", ".join(f"{alias}.{column.sql}" for column in columns)
+
+
+def _waiting(table: Table) -> Iterator[str]:
+    if table.spec.group is not None:
+        yield _in_group(table, "q", "$2")
+    yield from _unfinished(table, "q")
+
+
+def _in_group(table: Table, alias: str, value: str) -> str:
+    """That a row is of a group; the second comparison, where one is needed, keeps the groups apart that
+    the column's collation takes for one ('A' and 'a', 'a' and 'a ')."""
+    group = table.get(Role.GROUP)
+    name = f"{alias}.{group.sql}"
+    collation = group.info.collation
+    if collation.endswith("_nopad_bin") or collation == "utf8mb4_0900_bin":
+        return f"{name} = {value}"
+    exact = " = ".join(
+        f"CAST({one} AS BINARY)" for one in _unicode(group.info.charset, name, value)
+    )
+    return f"{name} = {value} AND {exact}"
+
+
+def _unicode(charset: str, *names: str) -> tuple[str, ...]:
+    if charset in ("utf8mb4", "utf8mb3", "utf8"):
+        return names
+    return tuple(f"CONVERT({name} USING utf8mb4)" for name in names)
+
+
+def _unfinished(table: Table, alias: str) -> Iterator[str]:
+    if (processed := table.find(Role.PROCESSED_AT)) is not None:
+        yield f"{alias}.{processed.sql} IS NULL"
+    if table.id.info.nullable:
+        # No write could find it again by its id, and it would stand first for ever.
+        yield f"{alias}.{table.id.sql} IS NOT NULL"
+
+
+def _fifo(table: Table) -> Iterator[str]:
+    """The group's head or nothing: also where the head is not due, or any row of it is in work.
+
+    The inner selects lock nothing, so a head that somebody has locked stays the head, and the claim
+    comes back empty instead of taking the row behind it.
+    """
+    lease = table.get(Role.LOCKED_UNTIL).sql
+    yield f"q.{table.id.sql} = {_head(table)}"
+    yield together(table, "$1", "$1")
+    others = (_in_group(table, "w", "$2"), f"w.{lease} > $1", *_unfinished(table, "w"))
+    yield f"NOT EXISTS (SELECT 1 FROM {table.sql} AS w WHERE {' AND '.join(others)})"
+
+
+def _head(table: Table) -> str:
+    """The id of the first unfinished row of the group."""
+    conditions = " AND ".join((_in_group(table, "h", "$2"), *_unfinished(table, "h")))
+    select = f"SELECT h.{table.id.sql} FROM {table.sql} AS h WHERE {conditions}"
+    if not is_apart(table, Role.RETRY_AFTER):
+        return f"({select} ORDER BY {_order(table, 'h')} LIMIT 1)"
+    due = table.get(Role.RETRY_AFTER).sql
+    heads = (
+        f"({select} AND h.{due} IS NULL ORDER BY {_order(table, 'h', has_due=False)} LIMIT 1)",
+        f"({select} AND h.{due} IS NOT NULL ORDER BY {_order(table, 'h')} LIMIT 1)",
+    )
+    return f"COALESCE({', '.join(heads)})"
+
+
+def claim_check(table: Table, hints: Hints) -> str:
+    """Other rows of the group in work, of claims not yet committed too. ``$1``: now, ``$2``: the
+    group, ``$3``: the id that was claimed.
+
+    Two claims may each have found a head, where a row was inserted ahead of the other's. Each leases
+    first and then looks, at what is there now and not in a snapshot, so at least one of them sees the other:
+    its lease, or the lock on it, which NOWAIT makes an error. By an index on group and lease it reads
+    no other rows; without one also those that a transaction is just inserting, which so hold their group.
+    """
+    conditions = (
+        _in_group(table, "w", "$2"),
+        f"w.{table.get(Role.LOCKED_UNTIL).sql} > $1",
+        *_unfinished(table, "w"),
+        f"w.{table.id.sql} <> $3",
+    )
+    return (
+        f"SELECT w.{table.id.sql} FROM {table.sql} AS w{hints.leased} "
+        f"WHERE {' AND '.join(conditions)} "
+        "LIMIT 1 FOR UPDATE NOWAIT"
+    )
+
+
+def claim_update(table: Table, hints: Hints, count: int, *, threshold: int) -> str:
+    """Lease rows by id. ``$1``: the expiry, then `count` ids.
+
+    Args:
+        table: The queue's.
+        hints: Its indexes.
+        count: How many rows.
+        threshold: Above this attempt the claim does not count.
+    """
+    sets = [f"{table.get(Role.LOCKED_UNTIL).sql} = $1"]
+    attempt = table.find(Role.ATTEMPT)
+    if attempt is not None:
+        name = attempt.sql
+        counted = f"COALESCE({name}, 1) + 1"
+        sets.append(f"{name} = CASE WHEN {name} > {threshold} THEN {name} ELSE {counted} END")
+    ids = ", ".join(f"${n + 2}" for n in range(count))
+    source = f"{table.sql}{hints.by_id}"
+    return f"UPDATE {source} SET {', '.join(sets)} WHERE {table.id.sql} IN ({ids})"
+
+
+def alone_in_group(table: Table, now: str) -> str:
+    """That no other row of row `q`'s group is under a lease in force.
+
+    Args:
+        table: A FIFO table.
+        now: The placeholder of the clock's reading.
+    """
+    conditions = (
+        _in_group(table, "w", f"q.{table.get(Role.GROUP).sql}"),
+        f"w.{table.id.sql} <> q.{table.id.sql}",
+        f"w.{table.get(Role.LOCKED_UNTIL).sql} > {now}",
+        *_unfinished(table, "w"),
+    )
+    return f"NOT EXISTS (SELECT 1 FROM {table.sql} AS w WHERE {' AND '.join(conditions)})"

@@ -1,0 +1,249 @@
+"""The lease form's statements on MariaDB and MySQL.
+
+Neither answers which rows an UPDATE wrote, so what a write is to change is first locked and read,
+in the same transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from inboxkit._core.settlement import Destination, Verb
+from inboxkit._core.spec import Role
+from inboxkit._sql.lease import (
+    RELEASE,
+    Held,
+    Row,
+    Write,
+    claim_threshold,
+    largest_attempt,
+)
+from inboxkit._sql.statement import Answer, Statement, Steps, Transaction
+from inboxkit._sql.table import Table
+from inboxkit.errors import DatabaseBusyError, DatabaseError
+
+from . import names
+from .claim import alone_in_group, claim_check, claim_look, claim_select, claim_update
+from .errors import NO_SUCH_INDEX, is_numbered
+from .held import Parameters
+from .hints import Hints
+
+__all__ = ["MysqlLease"]
+
+_TRIES: Final = 3
+
+
+class MysqlLease:
+    """Statements for one queue."""
+
+    claim_transaction: Transaction = "write"
+    locks_rows = True
+    alone: tuple[Statement, ...] = ()
+
+    def __init__(self, table: Table, *, group: str | None, cap: int | None) -> None:
+        self._table = table
+        self._hints = Hints(table)
+        self._lease = table.get(Role.LOCKED_UNTIL)
+        self._attempt = table.find(Role.ATTEMPT)
+        self._processed = table.find(Role.PROCESSED_AT)
+        self._group = None if group is None else table.get(Role.GROUP).encode(group)
+        self._threshold = claim_threshold(cap, largest_attempt(table))
+
+    def claim(self, *, now: Any, expiry: Any, limit: int) -> Steps[Sequence[Row]]:
+        """Lease due rows; of a FIFO group its head, where no other claim is at it."""
+        rows = yield from self._lock_due(now, limit)
+        if not rows:
+            return ()
+        ids = tuple(row[0] for row in rows)
+        text = claim_update(self._table, self._hints, len(ids), threshold=self._threshold)
+        yield Statement("claim", text, (expiry, *ids), returns_rows=False)
+        if self._table.spec.fifo and (yield from self._is_taken(now, ids[0])):
+            yield self._undo(rows[0], expiry)
+            return ()
+        return rows
+
+    def _lock_due(self, now: Any, limit: int) -> Steps[Sequence[Row]]:
+        given = (now,) if self._group is None else (now, self._group)
+        seen = yield from self._ask(
+            lambda: Statement("claim look", claim_look(self._table, self._hints), given)
+        )
+        if not seen.rows:
+            return ()
+        # What was seen and is not had is locked by somebody, who mostly lets go of it at once: another
+        # claim that reads past it.
+        for _ in range(1 if self._table.spec.fifo else _TRIES):
+            answer = yield from self._ask(
+                lambda: Statement(
+                    "claim due", claim_select(self._table, self._hints, int(limit)), given
+                )
+            )
+            if answer.rows:
+                return answer.rows
+        return ()
+
+    def _ask(self, make: Callable[[], Statement]) -> Steps[Answer]:
+        """Send a statement; without hints, from then on, where an index of theirs is gone."""
+        try:
+            return (yield make())
+        except DatabaseError as error:
+            if not self._hints.are_given or not is_numbered(error, NO_SUCH_INDEX):
+                raise
+        self._hints.are_given = False
+        return (yield make())
+
+    def _is_taken(self, now: Any, id: Any) -> Steps[bool]:
+        """Whether another claim is at the group."""
+        given = (now, self._group, id)
+        try:
+            others = yield from self._ask(
+                lambda: Statement("claim check", claim_check(self._table, self._hints), given)
+            )
+        except DatabaseBusyError:
+            return True
+        return bool(others.rows)
+
+    def _undo(self, row: Row, expiry: Any) -> Statement:
+        """Put back what the claim wrote. Only over its own lease: the transaction may be gone."""
+        values = Parameters()
+        at = {column.role: n for n, column in enumerate(self._table.columns)}
+        written = [column for column in (self._lease, self._attempt) if column is not None]
+        sets = ", ".join(f"{column.sql} = {values.add(row[at[column.role]])}" for column in written)
+        text = (
+            f"UPDATE {self._table.sql}{self._hints.by_id} SET {sets} "
+            f"WHERE {self._table.id.sql} = {values.add(row[0])} "
+            f"AND {self._lease.sql} = {values.add(expiry)}"
+        )
+        return Statement("claim undo", text, values.values, returns_rows=False)
+
+    def renew(self, rows: Sequence[Held], *, now: Any) -> Steps[list[Any]]:
+        """Prolong, where the fence holds and nobody has the row locked."""
+        answer = yield from self._ask(
+            lambda: self._find("renew find", rows, now=now, lock=" FOR UPDATE SKIP LOCKED")
+        )
+        ids = [row[0] for row in answer.rows]
+        if ids:
+            values = Parameters()
+            sets = [f"{self._lease.sql} = {values.by_id(self._table, _of(rows, ids))}"]
+            yield self._update("renew", sets, ids, values)
+        return ids
+
+    def still_held(self, rows: Sequence[Held], *, now: Any) -> Statement:
+        """Tell locked rows from lost ones; the renewal has gone by the same hints before."""
+        return self._find("renew check", rows, now=now)
+
+    def _find(
+        self, name: str, rows: Sequence[Held], *, now: Any = None, lock: str = ""
+    ) -> Statement:
+        """Read the ids of rows that hold their fence; with `now`, alone in their FIFO group."""
+        values = Parameters()
+        text = (
+            f"SELECT q.{self._table.id.sql} FROM {self._table.sql} AS q{self._hints.by_id} "
+            f"WHERE {values.fences(self._table, rows)}"
+        )
+        if now is not None and self._table.spec.fifo:
+            text += f" AND {alone_in_group(self._table, values.add(now))}"
+        return Statement(name, text + lock, values.values)
+
+    def is_single(self, write: Write) -> bool:  # noqa: ARG002
+        """No write is one statement."""
+        return False
+
+    def write(self, write: Write, rows: Sequence[Held], *, now: Any) -> Steps[list[Any]]:
+        """Write where the fence holds; who has a row locked is waited for, as by a plain UPDATE."""
+        answer = yield from self._ask(
+            lambda: self._find(f"{write.name} find", rows, lock=" FOR UPDATE")
+        )
+        ids = [row[0] for row in answer.rows]
+        if not ids:
+            return ids
+        if write.destination is not None and write.destination.group is None:
+            yield from self._move(write.destination, ids)
+        elif write.verb is Verb.FINISH and self._processed is None:
+            yield self._delete(write.name, ids)
+        else:
+            values = Parameters()
+            sets = self._sets(write, _of(rows, ids), now, values)
+            yield self._update(write.name, sets, ids, values)
+        return ids
+
+    def _sets(self, write: Write, rows: Sequence[Held], now: Any, values: Parameters) -> list[str]:
+        table = self._table
+        held = values.by_id(table, rows) if write.verb is Verb.HOLD else "NULL"
+        sets = [f"{self._lease.sql} = {held}"]
+        match write.verb:
+            case Verb.FINISH:
+                assert self._processed is not None
+                sets.append(f"{self._processed.sql} = {values.add(self._processed.encode(now))}")
+            case Verb.POSTPONE:
+                due = table.get(Role.RETRY_AFTER).sql
+                sets.append(f"{due} = {values.by_id(table, rows)}")
+            case Verb.MOVE:
+                assert write.destination is not None
+                group = table.get(Role.GROUP)
+                sets.append(f"{group.sql} = {values.add(group.encode(write.destination.group))}")
+            case _ if write == RELEASE and self._attempt is not None:
+                name = self._attempt.sql
+                sets.append(f"{name} = {name} - {values.by_id(table, rows)}")
+            case _:
+                pass
+        return sets
+
+    def _update(
+        self, name: str, sets: Sequence[str], ids: Sequence[Any], values: Parameters
+    ) -> Statement:
+        text = (
+            f"UPDATE {self._table.sql}{self._hints.by_id} SET {', '.join(sets)} "
+            f"WHERE {self._table.id.sql} IN ({values.add_all(ids)})"
+        )
+        return Statement(name, text, values.values, returns_rows=False)
+
+    def _delete(self, name: str, ids: Sequence[Any]) -> Statement:
+        values = Parameters()
+        # The form for several tables is the one that takes a hint.
+        text = (
+            f"DELETE q FROM {self._table.sql} AS q{self._hints.by_id} "
+            f"WHERE q.{self._table.id.sql} IN ({values.add_all(ids)})"
+        )
+        return Statement(name, text, values.values, returns_rows=False)
+
+    def _move(self, destination: Destination, ids: Sequence[Any]) -> Steps[None]:
+        """Copy and delete in the script's transaction, every column as it stands."""
+        assert destination.table is not None
+        values = Parameters()
+        stored = [(info.name, names.quote(info.name)) for info in self._table.stored()]
+        lease = self._lease.name
+        taken = ["NULL" if self._table.info.same(name, lease) else sql for name, sql in stored]
+        copied = yield Statement(
+            "move insert",
+            f"INSERT INTO {names.table(destination.table, destination.schema)} "
+            f"({', '.join(sql for _name, sql in stored)}) SELECT {', '.join(taken)} "
+            f"FROM {self._table.sql} WHERE {self._table.id.sql} IN ({values.add_all(ids)})",
+            values.values,
+            returns_rows=False,
+        )
+        deleted = yield self._delete("move delete", ids)
+        if copied.rowcount != deleted.rowcount:
+            raise DatabaseError(
+                f"moving {deleted.rowcount} rows of {self._table.spec.name!r} to "
+                f"{destination.name!r} copied {copied.rowcount}; nothing was moved",
+                statement="move insert",
+            )
+
+    def unfinished(self, ids: Sequence[Any]) -> Statement:
+        """Read which rows are there."""
+        values = Parameters()
+        id_ = self._table.id.sql
+        unfinished = f" AND {self._processed.sql} IS NULL" if self._processed else ""
+        return Statement(
+            "settle check",
+            f"SELECT {id_} FROM {self._table.sql} "
+            f"WHERE {id_} IN ({values.add_all(ids)}){unfinished}",
+            values.values,
+        )
+
+
+def _of(rows: Sequence[Held], ids: Sequence[Any]) -> list[Held]:
+    """The rows that were found."""
+    found = set(ids)
+    return [row for row in rows if row.id in found]

@@ -1,0 +1,53 @@
+-- claim look
+(SELECT 1 FROM `select` AS q FORCE INDEX (`select_queue`) WHERE q.`a ``b`` "c".d` IS NULL LIMIT 1) UNION ALL (SELECT 1 FROM `select` AS q FORCE INDEX (`select_queue`) WHERE q.`a ``b`` "c".d` <= $1 LIMIT 1) LIMIT 1;
+
+-- claim due
+SELECT q.`ID`, q.`a ``b`` "c".d` FROM ((SELECT q.`ID`, q.`a ``b`` "c".d` FROM `select` AS q FORCE INDEX (`select_queue`) WHERE q.`a ``b`` "c".d` IS NULL ORDER BY q.`ID` LIMIT 10 FOR UPDATE SKIP LOCKED) UNION ALL (SELECT q.`ID`, q.`a ``b`` "c".d` FROM `select` AS q FORCE INDEX (`select_queue`) WHERE q.`a ``b`` "c".d` <= $1 ORDER BY q.`ID` LIMIT 10 FOR UPDATE SKIP LOCKED)) AS q ORDER BY q.`ID` LIMIT 10;
+
+-- claim
+UPDATE `select` FORCE INDEX (`PRIMARY`) SET `a ``b`` "c".d` = $1 WHERE `ID` IN ($2);
+
+-- renew find
+SELECT q.`ID` FROM `select` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`ID` = $3 AND q.`a ``b`` "c".d` IN ($1, $2)) OR (q.`ID` = $5 AND q.`a ``b`` "c".d` IN ($4))) FOR UPDATE SKIP LOCKED;
+
+-- renew
+UPDATE `select` FORCE INDEX (`PRIMARY`) SET `a ``b`` "c".d` = CASE `ID` WHEN $1 THEN $2 WHEN $3 THEN $4 END WHERE `ID` IN ($5, $6);
+
+-- renew check
+SELECT q.`ID` FROM `select` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`ID` = $3 AND q.`a ``b`` "c".d` IN ($1, $2)) OR (q.`ID` = $5 AND q.`a ``b`` "c".d` IN ($4)));
+
+-- release find
+SELECT q.`ID` FROM `select` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`ID` = $3 AND q.`a ``b`` "c".d` IN ($1, $2)) OR (q.`ID` = $5 AND q.`a ``b`` "c".d` IN ($4))) FOR UPDATE;
+
+-- release
+UPDATE `select` FORCE INDEX (`PRIMARY`) SET `a ``b`` "c".d` = NULL WHERE `ID` IN ($1, $2);
+
+-- finish find
+SELECT q.`ID` FROM `select` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`ID` = $3 AND q.`a ``b`` "c".d` IN ($1, $2)) OR (q.`ID` = $5 AND q.`a ``b`` "c".d` IN ($4))) FOR UPDATE;
+
+-- finish
+DELETE q FROM `select` AS q FORCE INDEX (`PRIMARY`) WHERE q.`ID` IN ($1, $2);
+
+-- give back find
+SELECT q.`ID` FROM `select` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`ID` = $3 AND q.`a ``b`` "c".d` IN ($1, $2)) OR (q.`ID` = $5 AND q.`a ``b`` "c".d` IN ($4))) FOR UPDATE;
+
+-- give back
+UPDATE `select` FORCE INDEX (`PRIMARY`) SET `a ``b`` "c".d` = NULL WHERE `ID` IN ($1, $2);
+
+-- hold find
+SELECT q.`ID` FROM `select` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`ID` = $3 AND q.`a ``b`` "c".d` IN ($1, $2)) OR (q.`ID` = $5 AND q.`a ``b`` "c".d` IN ($4))) FOR UPDATE;
+
+-- hold
+UPDATE `select` FORCE INDEX (`PRIMARY`) SET `a ``b`` "c".d` = CASE `ID` WHEN $1 THEN $2 WHEN $3 THEN $4 END WHERE `ID` IN ($5, $6);
+
+-- move find
+SELECT q.`ID` FROM `select` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`ID` = $3 AND q.`a ``b`` "c".d` IN ($1, $2)) OR (q.`ID` = $5 AND q.`a ``b`` "c".d` IN ($4))) FOR UPDATE;
+
+-- move insert
+INSERT INTO `app`.`dead` (`ID`, `a ``b`` "c".d`) SELECT `ID`, NULL FROM `select` WHERE `ID` IN ($1, $2);
+
+-- move delete
+DELETE q FROM `select` AS q FORCE INDEX (`PRIMARY`) WHERE q.`ID` IN ($1, $2);
+
+-- settle check
+SELECT `ID` FROM `select` WHERE `ID` IN ($1, $2);

@@ -1,0 +1,59 @@
+-- claim look
+(SELECT 1 FROM `mail_jobs` AS q FORCE INDEX (`mail_jobs_queue`) WHERE q.`due` IS NULL AND q.`locked_until` IS NULL LIMIT 1) UNION ALL (SELECT 1 FROM `mail_jobs` AS q FORCE INDEX (`mail_jobs_queue`) WHERE q.`due` <= $1 AND q.`locked_until` IS NULL LIMIT 1) UNION ALL (SELECT 1 FROM `mail_jobs` AS q FORCE INDEX (`mail_jobs_queue`) WHERE (q.`due` IS NULL OR q.`due` <= $1) AND q.`locked_until` <= $1 LIMIT 1) LIMIT 1;
+
+-- claim due
+SELECT q.`id`, q.`due`, q.`locked_until` FROM ((SELECT q.`id`, q.`due`, q.`locked_until` FROM `mail_jobs` AS q FORCE INDEX (`mail_jobs_queue`) WHERE q.`due` IS NULL AND q.`locked_until` IS NULL ORDER BY q.`id` LIMIT 10 FOR UPDATE SKIP LOCKED) UNION ALL (SELECT q.`id`, q.`due`, q.`locked_until` FROM `mail_jobs` AS q FORCE INDEX (`mail_jobs_queue`) WHERE q.`due` <= $1 AND q.`locked_until` IS NULL ORDER BY q.`due`, q.`id` LIMIT 10 FOR UPDATE SKIP LOCKED) UNION ALL (SELECT q.`id`, q.`due`, q.`locked_until` FROM `mail_jobs` AS q FORCE INDEX (`mail_jobs_queue`) WHERE (q.`due` IS NULL OR q.`due` <= $1) AND q.`locked_until` <= $1 ORDER BY q.`due`, q.`id` LIMIT 10 FOR UPDATE SKIP LOCKED)) AS q ORDER BY q.`due`, q.`id` LIMIT 10;
+
+-- claim
+UPDATE `mail_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = $1 WHERE `id` IN ($2);
+
+-- renew find
+SELECT q.`id` FROM `mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2)) OR (q.`id` = $5 AND q.`locked_until` IN ($4))) FOR UPDATE SKIP LOCKED;
+
+-- renew
+UPDATE `mail_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = CASE `id` WHEN $1 THEN $2 WHEN $3 THEN $4 END WHERE `id` IN ($5, $6);
+
+-- renew check
+SELECT q.`id` FROM `mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2)) OR (q.`id` = $5 AND q.`locked_until` IN ($4)));
+
+-- release find
+SELECT q.`id` FROM `mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2)) OR (q.`id` = $5 AND q.`locked_until` IN ($4))) FOR UPDATE;
+
+-- release
+UPDATE `mail_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL WHERE `id` IN ($1, $2);
+
+-- finish find
+SELECT q.`id` FROM `mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2)) OR (q.`id` = $5 AND q.`locked_until` IN ($4))) FOR UPDATE;
+
+-- finish
+DELETE q FROM `mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE q.`id` IN ($1, $2);
+
+-- give back find
+SELECT q.`id` FROM `mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2)) OR (q.`id` = $5 AND q.`locked_until` IN ($4))) FOR UPDATE;
+
+-- give back
+UPDATE `mail_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL WHERE `id` IN ($1, $2);
+
+-- hold find
+SELECT q.`id` FROM `mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2)) OR (q.`id` = $5 AND q.`locked_until` IN ($4))) FOR UPDATE;
+
+-- hold
+UPDATE `mail_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = CASE `id` WHEN $1 THEN $2 WHEN $3 THEN $4 END WHERE `id` IN ($5, $6);
+
+-- postpone find
+SELECT q.`id` FROM `mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2)) OR (q.`id` = $5 AND q.`locked_until` IN ($4))) FOR UPDATE;
+
+-- postpone
+UPDATE `mail_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL, `due` = CASE `id` WHEN $1 THEN $2 WHEN $3 THEN $4 END WHERE `id` IN ($5, $6);
+
+-- move find
+SELECT q.`id` FROM `mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2)) OR (q.`id` = $5 AND q.`locked_until` IN ($4))) FOR UPDATE;
+
+-- move insert
+INSERT INTO `app`.`dead` (`id`, `due`, `locked_until`) SELECT `id`, `due`, NULL FROM `mail_jobs` WHERE `id` IN ($1, $2);
+
+-- move delete
+DELETE q FROM `mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE q.`id` IN ($1, $2);
+
+-- settle check
+SELECT `id` FROM `mail_jobs` WHERE `id` IN ($1, $2);

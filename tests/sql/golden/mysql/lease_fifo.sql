@@ -1,0 +1,65 @@
+-- claim look
+SELECT 1 FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE q.`id` = (SELECT h.`id` FROM `crm_jobs` AS h WHERE h.`target` = $2 AND CAST(h.`target` AS BINARY) = CAST($2 AS BINARY) ORDER BY h.`id` LIMIT 1) AND (q.`locked_until` IS NULL OR q.`locked_until` <= $1) AND NOT EXISTS (SELECT 1 FROM `crm_jobs` AS w WHERE w.`target` = $2 AND CAST(w.`target` AS BINARY) = CAST($2 AS BINARY) AND w.`locked_until` > $1) LIMIT 1;
+
+-- claim due
+SELECT q.`id`, q.`target`, q.`attempt`, q.`locked_until`, q.`payload` FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE q.`id` = (SELECT h.`id` FROM `crm_jobs` AS h WHERE h.`target` = $2 AND CAST(h.`target` AS BINARY) = CAST($2 AS BINARY) ORDER BY h.`id` LIMIT 1) AND (q.`locked_until` IS NULL OR q.`locked_until` <= $1) AND NOT EXISTS (SELECT 1 FROM `crm_jobs` AS w WHERE w.`target` = $2 AND CAST(w.`target` AS BINARY) = CAST($2 AS BINARY) AND w.`locked_until` > $1) FOR UPDATE SKIP LOCKED;
+
+-- claim
+UPDATE `crm_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = $1, `attempt` = CASE WHEN `attempt` > 5 THEN `attempt` ELSE COALESCE(`attempt`, 1) + 1 END WHERE `id` IN ($2);
+
+-- claim check
+SELECT w.`id` FROM `crm_jobs` AS w FORCE INDEX (`crm_jobs_queue`) WHERE w.`target` = $2 AND CAST(w.`target` AS BINARY) = CAST($2 AS BINARY) AND w.`locked_until` > $1 AND w.`id` <> $3 LIMIT 1 FOR UPDATE NOWAIT;
+
+-- claim undo
+UPDATE `crm_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = $1, `attempt` = $2 WHERE `id` = $3 AND `locked_until` = $4;
+
+-- renew find
+SELECT q.`id` FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2) AND q.`attempt` = $4) OR (q.`id` = $6 AND q.`locked_until` IN ($5))) AND NOT EXISTS (SELECT 1 FROM `crm_jobs` AS w WHERE w.`target` = q.`target` AND CAST(w.`target` AS BINARY) = CAST(q.`target` AS BINARY) AND w.`id` <> q.`id` AND w.`locked_until` > $7) FOR UPDATE SKIP LOCKED;
+
+-- renew
+UPDATE `crm_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = CASE `id` WHEN $1 THEN $2 WHEN $3 THEN $4 END WHERE `id` IN ($5, $6);
+
+-- renew check
+SELECT q.`id` FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2) AND q.`attempt` = $4) OR (q.`id` = $6 AND q.`locked_until` IN ($5))) AND NOT EXISTS (SELECT 1 FROM `crm_jobs` AS w WHERE w.`target` = q.`target` AND CAST(w.`target` AS BINARY) = CAST(q.`target` AS BINARY) AND w.`id` <> q.`id` AND w.`locked_until` > $7);
+
+-- release find
+SELECT q.`id` FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2) AND q.`attempt` = $4) OR (q.`id` = $6 AND q.`locked_until` IN ($5))) FOR UPDATE;
+
+-- release
+UPDATE `crm_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL, `attempt` = `attempt` - CASE `id` WHEN $1 THEN $2 WHEN $3 THEN $4 END WHERE `id` IN ($5, $6);
+
+-- finish find
+SELECT q.`id` FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2) AND q.`attempt` = $4) OR (q.`id` = $6 AND q.`locked_until` IN ($5))) FOR UPDATE;
+
+-- finish
+DELETE q FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE q.`id` IN ($1, $2);
+
+-- give back find
+SELECT q.`id` FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2) AND q.`attempt` = $4) OR (q.`id` = $6 AND q.`locked_until` IN ($5))) FOR UPDATE;
+
+-- give back
+UPDATE `crm_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL WHERE `id` IN ($1, $2);
+
+-- hold find
+SELECT q.`id` FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2) AND q.`attempt` = $4) OR (q.`id` = $6 AND q.`locked_until` IN ($5))) FOR UPDATE;
+
+-- hold
+UPDATE `crm_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = CASE `id` WHEN $1 THEN $2 WHEN $3 THEN $4 END WHERE `id` IN ($5, $6);
+
+-- move find
+SELECT q.`id` FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2) AND q.`attempt` = $4) OR (q.`id` = $6 AND q.`locked_until` IN ($5))) FOR UPDATE;
+
+-- move
+UPDATE `crm_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL, `target` = $1 WHERE `id` IN ($2, $3);
+
+-- move find
+SELECT q.`id` FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2) AND q.`attempt` = $4) OR (q.`id` = $6 AND q.`locked_until` IN ($5))) FOR UPDATE;
+
+-- move insert
+INSERT INTO `app`.`dead` (`id`, `target`, `attempt`, `locked_until`, `payload`) SELECT `id`, `target`, `attempt`, NULL, `payload` FROM `crm_jobs` WHERE `id` IN ($1, $2);
+
+-- move delete
+DELETE q FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE q.`id` IN ($1, $2);
+
+-- settle check
+SELECT `id` FROM `crm_jobs` WHERE `id` IN ($1, $2);
