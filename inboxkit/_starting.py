@@ -13,6 +13,8 @@ import anyio
 from . import events
 from ._composing import compose
 from ._including import Included
+from ._notifying import listener_of
+from ._runtime.listening import listening
 from ._runtime.plan import Middleware
 from ._runtime.reporting import log
 from ._runtime.serving import serve
@@ -91,7 +93,7 @@ class Program:
         state = None
         if self.lifespan is not None:
             state = await resources.enter_async_context(self.lifespan())
-        return await compose(
+        subscriptions = await compose(
             self.included,
             broker=self.broker,
             instance=self.name,
@@ -99,6 +101,10 @@ class Program:
             middleware=self.middleware,
             fail=stop.fail,
         )
+        if self.broker.listen_notify:
+            listener = await listener_of(self.broker.database, self.included)
+            await resources.enter_async_context(listening(listener))
+        return subscriptions
 
     def _tell(self, kind: type[events.Started | events.Stopped], what: str) -> None:
         event = kind(at=self.broker.database.clock.now(), instance=self.name, queue="")

@@ -27,6 +27,8 @@ __all__ = [
     "Driver",
     "DriverConnection",
     "Fence",
+    "Listening",
+    "Notification",
     "Reading",
     "Renewal",
     "Script",
@@ -133,6 +135,39 @@ class DriverConnection(Protocol):
 
     def terminate(self) -> None:
         """Drop the session at once, without waiting: the server sees a dead client."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """What a server told those who listen on a channel."""
+
+    channel: str
+    payload: str
+
+
+@runtime_checkable
+class Listening(Protocol):
+    """What a `DriverConnection` of PostgreSQL can do besides; not while a statement runs on it."""
+
+    async def listen(self, channel: str) -> None:
+        """Hear what is told on a channel from now on.
+
+        Raises:
+            DatabaseError: Nothing is heard.
+        """
+        ...
+
+    async def notified(self) -> None:
+        """Wait until `notifications` has something. Not in the clock's bracket: time may pass.
+
+        Raises:
+            DatabaseError: The session has ended.
+        """
+        ...
+
+    def notifications(self) -> list[Notification]:
+        """Take what has come since the last call."""
         ...
 
 

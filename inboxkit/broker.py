@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 from . import events
 from ._core.lease import whole_seconds
 from ._core.rows import NewRow
+from ._notifying import tell_on_foreign
 from ._routing import Routes
 from ._runtime.reporting import log, logger
-from .database import Database
+from .database import Connection, Database
 from .errors import ClosedError, DeclarationError, EncodeError
 from .every_group import EveryGroup
 from .insert import Connectable, insert_rows
@@ -39,9 +40,17 @@ class Broker:
             up, at least one.
         poll_interval: How long a subscription sleeps at most between looks at its table, where its
             queue says nothing.
+        listen_notify: On PostgreSQL: `publish` and `insert_rows` on the database's connections notify
+            the services of other processes, and a service listens, on one connection beside the pool.
+            Only ever a hint: what is missed is found by the poll. The channel is the table's schema
+            and name, such as ``public.jobs``, and the payload the group, or empty for all of the
+            table; so rows written by other means are heard of where the table has a trigger that does
+            ``PERFORM pg_notify(TG_TABLE_SCHEMA || '.' || TG_TABLE_NAME, NEW.name)``. It needs a direct
+            connection, or a pooler in session mode.
 
     Raises:
-        DeclarationError: A setting is of the wrong type, zero or negative.
+        DeclarationError: A setting is of the wrong type, zero or negative; or `listen_notify` on another
+            database than PostgreSQL.
     """
 
     def __init__(
@@ -50,6 +59,7 @@ class Broker:
         *,
         lease: timedelta = timedelta(seconds=30),
         poll_interval: timedelta = timedelta(seconds=1),
+        listen_notify: bool = False,
     ) -> None:
         if not isinstance(database, Database | str):
             raise DeclarationError(f"Broker takes a Database or a URL, not {database!r}")
@@ -60,6 +70,14 @@ class Broker:
                 f"poll_interval must be a positive timedelta, not {poll_interval!r}"
             )
         self.poll_interval = poll_interval
+        self.listen_notify = listen_notify
+        if listen_notify:
+            if self.database.dialect != "postgres":
+                raise DeclarationError(
+                    f"listen_notify needs PostgreSQL, and {self.database!r} is {self.database.dialect}; "
+                    "leave it out, and shorten poll_interval where rows of other processes wait too long"
+                )
+            self.database.notifies = True
         self.instance = ""
         """Whose it is, in events: the name of the service that serves it."""
         self._routes = Routes()
@@ -167,6 +185,8 @@ class Broker:
             row = _row_for(target, message, columns)
             if within is not None:
                 (id,) = await insert_rows(within, row)
+                if self.listen_notify and not isinstance(within, Connection):
+                    await tell_on_foreign(within, self.database, target.spec, target.group)
             else:
                 async with self.database.connection() as connection:
                     (id,) = await insert_rows(connection, row)

@@ -109,6 +109,8 @@ class Database:
         self._described: dict[InboxSpec, TableInfo] = {}
         self.wakes = WakeHub()
         self.room = self._make_room()
+        self.notifies = False
+        """Whether inserts on its connections notify other processes (`Broker(listen_notify=True)`)."""
 
     @property
     def clock(self) -> Clock:
@@ -272,6 +274,17 @@ class Database:
             await self._pool.release(connection)
         else:
             connection.terminate()
+
+    async def connect_apart(self) -> DriverConnection:
+        """Open a session beside the pool; it is the caller's to close.
+
+        Raises:
+            ConnectError: The database cannot be reached.
+            ClosedError: The database is not open.
+        """
+        if self._pool is None or self._driver is None:
+            raise self._not_open()
+        return await self._driver.connect()
 
     async def describe(
         self, spec: InboxSpec, *, connection: Connection | None = None, fresh: bool = False

@@ -12,6 +12,7 @@ from ._core.rows import NewRow
 from ._core.spec import InboxSpec
 from ._db.foreign import dialect_of_foreign, run_on_foreign
 from ._db.placeholders import parse
+from ._notifying import tell
 from ._sql.dialect import get_dialect
 from ._sql.insert import insert
 from ._sql.insert import insert_statements as _insert_statements
@@ -115,9 +116,12 @@ async def _insert_on_own(
         now=connection.clock.now(),
     )
     ids: list[Any] = await connection.run(script)
+    places = {_place(row): None for row in rows}
+    if database.notifies:
+        await tell(connection, info, [group for group, _ in places])
 
     def wake() -> None:
-        for group, due in {_place(row) for row in rows}:
+        for group, due in places:
             database.wakes.notify(spec.name, group, due)
 
     if isinstance(connection, Transaction):

@@ -21,7 +21,7 @@ from inboxkit._db.shield import LAST_WORD
 from inboxkit._db.tasks import finished, stopped
 from inboxkit._db.versions import check_postgres
 from inboxkit._sql.statement import Answer, Statement
-from inboxkit.abc import Clock, DialectName
+from inboxkit.abc import Clock, DialectName, Notification
 from inboxkit.errors import ConnectError, DatabaseError
 
 __all__ = ["AsyncpgConnection", "AsyncpgDriver"]
@@ -46,6 +46,8 @@ class AsyncpgConnection(PostgresConnection):
     def __init__(self, connection: Any, *, clock: Clock, timeout: float) -> None:
         super().__init__(clock, timeout)
         self._connection = connection
+        self._arrival = anyio.Event()
+        self._is_listening = False
 
     @property
     def is_closed(self) -> bool:
@@ -106,6 +108,28 @@ class AsyncpgConnection(PostgresConnection):
         finally:
             if not certain:
                 self.terminate()
+
+    async def _subscribe(self, channel: str) -> None:
+        if not self._is_listening:
+            self._is_listening = True
+            self._connection.add_termination_listener(self._has_ended)
+        with anyio.move_on_after(self._guard):
+            await self._connection.add_listener(channel, self._note)
+            return
+        self.terminate()
+        raise NoAnswerError(f"no answer within {self._guard:g} s")
+
+    async def _hear(self) -> None:
+        if self._arrival.is_set():
+            self._arrival = anyio.Event()
+        await self._arrival.wait()
+
+    def _note(self, _connection: Any, _pid: int, channel: str, payload: str) -> None:
+        self._heard.append(Notification(channel, payload))
+        self._arrival.set()
+
+    def _has_ended(self, _connection: Any) -> None:
+        self._arrival.set()
 
     async def _finish(self, text: str, *, seconds: float) -> str:
         # asyncpg asks the server to cancel as soon as its coroutine is cancelled, natively too: so
