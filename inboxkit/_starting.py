@@ -18,9 +18,11 @@ from ._runtime.listening import listening
 from ._runtime.plan import Middleware
 from ._runtime.reporting import log
 from ._runtime.serving import serve
+from ._runtime.skew import watching
 from ._runtime.stopping import Stop
 from ._runtime.subscription import Subscription
 from ._runtime.watchdog import Watchdog
+from ._skew import skew_watch
 from .broker import Broker
 from .database import Database
 
@@ -104,6 +106,8 @@ class Program:
         if self.broker.listen_notify:
             listener = await listener_of(self.broker.database, self.included)
             await resources.enter_async_context(listening(listener))
+        if (watch := skew_watch(self.broker, self.included)) is not None:
+            await resources.enter_async_context(watching(watch))
         return subscriptions
 
     def _tell(self, kind: type[events.Started | events.Stopped], what: str) -> None:

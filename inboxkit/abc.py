@@ -32,6 +32,7 @@ __all__ = [
     "Reading",
     "Renewal",
     "Script",
+    "ServerClock",
     "Settled",
     "Statement",
 ]
@@ -45,7 +46,8 @@ DialectName = Literal["postgres", "sqlite"]
 class Clock(Protocol):
     """Where all time comes from; owned by the `Database`.
 
-    `now` and `monotonic` may be called from any thread.
+    `now` and `monotonic` may be called from any thread. One whose time is not the world's has an
+    attribute `is_virtual` that is True: no server's clock is then compared with it.
     """
 
     def now(self) -> datetime:
@@ -70,6 +72,22 @@ class Clock(Protocol):
         A virtual clock stands still meanwhile; the system's clock takes no notice.
         """
         ...
+
+
+class ServerClock:
+    """Base of a `Clock` that is a database server's: a script's reading is what the server answers."""
+
+    dialect: DialectName | None = None
+    """How the server is asked; set by the `Database` that the clock belongs to."""
+
+    def told(self, now: datetime, monotonic: float) -> Reading:
+        """Take note of the server's answer, and make the script's reading of it.
+
+        Args:
+            now: What the server takes for the time; aware.
+            monotonic: This clock's, from before it was asked.
+        """
+        raise NotImplementedError
 
 
 class DriverConnection(Protocol):

@@ -13,14 +13,15 @@ from inboxkit._db.connection import Connection, Transaction, connection_on, tran
 from inboxkit._db.drivers import make_driver
 from inboxkit._db.pool import Pool
 from inboxkit._db.record import Record
+from inboxkit._db.scripts import READ_CLOCK
 from inboxkit._db.url import DatabaseUrl, parse_url
 from inboxkit._runtime.room import Room
 from inboxkit._runtime.waking import WakeHub
 from inboxkit._sql.check import check
 from inboxkit._sql.dialect import get_dialect
 from inboxkit._sql.info import TableInfo
-from inboxkit._sql.statement import Script
-from inboxkit.abc import Clock, DialectName, Driver, DriverConnection
+from inboxkit._sql.statement import Reading, Script
+from inboxkit.abc import Clock, DialectName, Driver, DriverConnection, ServerClock
 from inboxkit.clock import SystemClock
 from inboxkit.errors import ClosedError, DeclarationError
 
@@ -43,7 +44,7 @@ class Database:
             named: ``sqlite+aiosqlite://``, ``sqlite+thread://``, ``postgresql+asyncpg://``,
             ``postgresql+psycopg://``.
         pool_size: Most connections at once; at least 1.
-        clock: Where all time comes from; None: the host's.
+        clock: Where all time comes from: a `DatabaseClock` is the server's; None: the host's.
         random: Where all randomness comes from; None: a new `random.Random`.
         statement_timeout: After this a statement is stopped; SQLite waits as long for a lock.
 
@@ -104,6 +105,12 @@ class Database:
             raise DeclarationError(f"random must be a random.Random, not {random!r}")
         self._pool_size = pool_size
         self._clock = clock if clock is not None else SystemClock()
+        if isinstance(clock, ServerClock):
+            if clock.dialect is not None:
+                raise DeclarationError(
+                    f"{clock!r} belongs to another Database already; give each one of its own"
+                )
+            clock.dialect = self._dialect
         self._random = random if random is not None else Random()  # noqa: S311
         self._pool: Pool | None = None
         self._described: dict[InboxSpec, TableInfo] = {}
@@ -171,6 +178,12 @@ class Database:
             return
         self._pool = pool
         self.room = self._make_room()
+        if isinstance(self._clock, ServerClock):
+            try:
+                await self.read_clock()
+            except BaseException:
+                await self.aclose()
+                raise
 
     async def aclose(self) -> None:
         """Close all connections, within a bound; those in use are waited for 5 seconds."""
@@ -249,6 +262,10 @@ class Database:
         """
         async with self._lent() as connection:
             return await connection.run(script)
+
+    async def read_clock(self) -> Reading:
+        """Read the clock as a script does: where it is the server's, by asking it."""
+        return await self.run(READ_CLOCK)
 
     async def acquire(self) -> DriverConnection:
         """Take a session of the pool for the runtime, which gives it to `release` again.
