@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._core.spec import InboxSpec
 from ._db.connection import Connection, Transaction
-from ._db.foreign import run_on_foreign
+from ._db.foreign import foreign_of
 from ._runtime.listening import Listener
 from ._runtime.reporting import describe_error, log
 from ._sql.info import TableInfo
@@ -65,7 +65,8 @@ async def tell_on_foreign(
     except (DatabaseError, StartupError) as error:
         log(logging.WARNING, "other processes were not notified: %s", describe_error(error))
         return
-    await run_on_foreign(connection, _script([(channel, payload_of(group))]), SystemClock())
+    foreign = await foreign_of(connection)
+    await foreign.run(_script([(channel, payload_of(group))]), SystemClock())
 
 
 def _script(told: Iterable[tuple[str, str]]) -> Script[None]:

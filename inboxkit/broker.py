@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from datetime import timedelta
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from . import events
 from ._core.lease import whole_seconds
 from ._core.rows import NewRow
+from ._db.foreign_sqlalchemy import after_foreign_commit
 from ._notifying import tell_on_foreign
 from ._routing import Routes
 from ._runtime.reporting import log, logger
@@ -163,8 +165,9 @@ class Broker:
         Args:
             queue: The queue, or a name that is routed.
             message: What the handler will get. For a table without payload: the row itself.
-            within: A connection or transaction to insert on; the wake then comes after its commit
-                where it is inboxkit's own. None: a connection of the broker's database.
+            within: A connection or transaction to insert on, as `insert_rows` takes them; the wake then
+                comes after its commit where it is inboxkit's own or SQLAlchemy's, else the next poll
+                finds the row. None: a connection of the broker's database.
             columns: Values of other columns, such as ``priority=0``.
 
         Returns:
@@ -185,8 +188,8 @@ class Broker:
             row = _row_for(target, message, columns)
             if within is not None:
                 (id,) = await insert_rows(within, row)
-                if self.listen_notify and not isinstance(within, Connection):
-                    await tell_on_foreign(within, self.database, target.spec, target.group)
+                if not isinstance(within, Connection):
+                    await self._tell_of_foreign(within, target)
             else:
                 async with self.database.connection() as connection:
                     (id,) = await insert_rows(connection, row)
@@ -199,6 +202,12 @@ class Broker:
             text = "queue %r: published row %r"
             log(logging.DEBUG, text, target.name, id, extra={"event": event})
         return id
+
+    async def _tell_of_foreign(self, connection: Any, queue: InboxQueue[Any, Any]) -> None:
+        if self.listen_notify:
+            await tell_on_foreign(connection, self.database, queue.spec, queue.group)
+        key = self.database, queue.spec.name, queue.group
+        after_foreign_commit(connection, key, partial(self.wake, queue))
 
     def wake(self, queue: InboxQueue[Any, Any] | str) -> None:
         """Look for due rows now: for rows that were written by other means.

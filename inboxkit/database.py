@@ -90,11 +90,16 @@ class Database:
             random: Where all randomness comes from; None: a new `random.Random`.
         """
         self = cls.__new__(cls)
+        self._set_up_over(driver, pool_size=pool_size, clock=clock, random=random)
+        return self
+
+    def _set_up_over(
+        self, driver: Driver, *, pool_size: int, clock: Clock | None, random: Random | None
+    ) -> None:
         self._url = None
         self._dialect = driver.dialect
         self._driver = driver
         self._set_up(pool_size, clock, random)
-        return self
 
     def _set_up(self, pool_size: int, clock: Clock | None, random: Random | None) -> None:
         if type(pool_size) is not int or pool_size < 1:

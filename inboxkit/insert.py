@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 from ._core.rows import NewRow
 from ._core.spec import InboxSpec
-from ._db.foreign import dialect_of_foreign, run_on_foreign
+from ._db.foreign import foreign_of
 from ._db.placeholders import parse
 from ._db.scripts import READ_CLOCK
 from ._notifying import tell
@@ -27,7 +27,8 @@ __all__ = ["Connectable", "OnConflict", "insert_rows", "insert_statements"]
 
 OnConflict: TypeAlias = Literal["error", "ignore"]
 Connectable: TypeAlias = Any
-"""inboxkit's `Connection` or `Transaction`, or a connection of asyncpg, aiosqlite or psycopg (async)."""
+"""inboxkit's `Connection` or `Transaction`; a connection of asyncpg, aiosqlite or psycopg (async); or
+SQLAlchemy's `AsyncConnection` or `AsyncSession`."""
 
 
 async def insert_rows(
@@ -41,7 +42,8 @@ async def insert_rows(
     and a `retry_after` of None is written as NULL, which is due now.
 
     Args:
-        connection: inboxkit's `Connection` or `Transaction`, or one of asyncpg, aiosqlite or psycopg.
+        connection: inboxkit's `Connection` or `Transaction`, one of asyncpg, aiosqlite or psycopg, or
+            SQLAlchemy's `AsyncConnection` or `AsyncSession` (its default bind's).
         rows: Made by `Row.of(message, …)`, `Row(…)` or `InboxSpec.of(message, …)`; of any tables.
         on_conflict: ``"ignore"`` leaves out rows that a constraint refuses.
 
@@ -67,9 +69,10 @@ async def insert_rows(
         if isinstance(connection, Connection):
             ids += await _insert_on_own(connection, spec, run, on_conflict)
         else:
-            dialect = get_dialect(dialect_of_foreign(connection))
+            foreign = await foreign_of(connection)
+            dialect = get_dialect(foreign.dialect)
             script = insert(dialect, spec, None, run, on_conflict=on_conflict, now=None)
-            written: list[Any] = await run_on_foreign(connection, script, SystemClock())
+            written: list[Any] = await foreign.run(script, SystemClock())
             ids += written
     return ids
 
@@ -135,8 +138,8 @@ async def _insert_on_own(
 
 async def _now(connection: Connection, spec: InboxSpec, rows: list[NewRow]) -> datetime:
     due = spec.retry_after
-    is_asked = isinstance(connection.clock, ServerClock) and due is not None
-    if is_asked and any(row.values.get(due.name) is None for row in rows):
+    has_absent = due is not None and any(row.values.get(due.name) is None for row in rows)
+    if has_absent and isinstance(connection.clock, ServerClock):
         # By what the host makes of it, a row might be due a moment after the claim that it wakes.
         return (await connection.run(READ_CLOCK)).now
     return connection.clock.now()

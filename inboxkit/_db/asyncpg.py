@@ -24,7 +24,7 @@ from inboxkit._sql.statement import Answer, Statement
 from inboxkit.abc import Clock, DialectName, Notification
 from inboxkit.errors import ConnectError, DatabaseError
 
-__all__ = ["AsyncpgConnection", "AsyncpgDriver"]
+__all__ = ["AsyncpgConnection", "AsyncpgDriver", "prepared"]
 
 _CONNECTING = (
     asyncpg.PostgresError,
@@ -213,6 +213,12 @@ async def _to_its_end(opening: Coroutine[Any, Any, Any]) -> Any:
 
 async def _open(url: str, timeout: float) -> Any:
     connection = await asyncpg.connect(url, timeout=math.ceil(timeout))
+    await prepared(connection, timeout)
+    return connection
+
+
+async def prepared(connection: Any, timeout: float) -> None:
+    """Set a session up as `AsyncpgConnection` needs it; it is dropped where that fails."""
     try:
         check_postgres(connection.get_server_version().major)
         for name in ("json", "jsonb"):
@@ -229,7 +235,6 @@ async def _open(url: str, timeout: float) -> Any:
     except BaseException:
         connection.terminate()
         raise
-    return connection
 
 
 def _text(value: str) -> str:
