@@ -9,6 +9,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from . import events
+from ._core.annotations import show
+from ._core.fitting import fits
 from ._core.lease import whole_seconds
 from ._core.rows import NewRow
 from ._db.foreign_sqlalchemy import after_foreign_commit
@@ -135,9 +137,14 @@ class Broker:
         """
         self._routes.add(pattern, row)
 
-    def add_queue(self, queue: InboxQueue[Any, Any]) -> None:
-        """Route a queue's own name to it; `Service.include` does this for each subscription."""
-        self._routes.add_queue(queue)
+    def add_queue(self, queue: InboxQueue[Any, Any], message: Any = None) -> None:
+        """Route a queue's own name to it; `Service.include` does this for each subscription.
+
+        Args:
+            queue: The queue.
+            message: What its handler takes, where the queue does not say; None: not known.
+        """
+        self._routes.add_queue(queue, message)
 
     @overload
     async def publish(
@@ -175,7 +182,8 @@ class Broker:
 
         Raises:
             NoRouteError: No queue is called so.
-            EncodeError: The message or a value cannot be written; nothing was sent.
+            EncodeError: The message is of another type than the queue's, or it or a value cannot be
+                written; nothing was sent.
             ClosedError: The broker is closed, or its database not open.
             DatabaseError: Nothing was inserted; for OutcomeUnknownError it may have been.
         """
@@ -185,6 +193,7 @@ class Broker:
             )
         target = self._routes.find(queue) if isinstance(queue, str) else queue
         try:
+            self._check_message(target, message)
             row = _row_for(target, message, columns)
             if within is not None:
                 (id,) = await insert_rows(within, row)
@@ -202,6 +211,17 @@ class Broker:
             text = "queue %r: published row %r"
             log(logging.DEBUG, text, target.name, id, extra={"event": event})
         return id
+
+    def _check_message(self, queue: InboxQueue[Any, Any], message: Any) -> None:
+        declared = self._routes.message_of(queue)
+        if declared is None or queue.row_mode or fits(message, declared):
+            return
+        raise EncodeError(
+            f"queue {queue.name!r} takes messages of type {show(declared)}, not "
+            f"{type(message).__qualname__}; nothing was published",
+            table=queue.spec.name,
+            where="$",
+        )
 
     async def _tell_of_foreign(self, connection: Any, queue: InboxQueue[Any, Any]) -> None:
         if self.listen_notify:

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from inboxkit._core.spec import InboxSpec
+from inboxkit._db.blocks import Block
 from inboxkit._db.connection import Connection, Transaction, connection_on, transaction_on
 from inboxkit._db.drivers import make_driver
 from inboxkit._db.pool import Pool
@@ -23,7 +24,7 @@ from inboxkit._sql.info import TableInfo
 from inboxkit._sql.statement import Reading, Script
 from inboxkit.abc import Clock, DialectName, Driver, DriverConnection, ServerClock
 from inboxkit.clock import SystemClock
-from inboxkit.errors import ClosedError, DeclarationError
+from inboxkit.errors import ClosedError, ConnectError, DeclarationError
 
 __all__ = ["Connection", "Database", "Record", "Transaction"]
 
@@ -177,7 +178,12 @@ class Database:
             self._driver = make_driver(self._url, clock=self._clock, timeout=self._timeout)
         assert self._driver is not None
         pool = Pool(self._driver, size=self._pool_size)
-        await pool.open()
+        try:
+            await pool.open()
+        except ConnectError as error:
+            if self._url is not None and self._dialect != "sqlite":
+                error.args = (f"{error}; the URL is {self._url.shown}", *error.args[1:])
+            raise
         if self._pool is not None:  # opened by another task meanwhile
             await pool.aclose()
             return
@@ -218,7 +224,7 @@ class Database:
             DatabaseError: This same task holds all connections of the pool already.
             ClosedError: The database is not open.
         """
-        return connection_on(self, self._lent())
+        return Block(connection_on(self, self._lent()), "connection")
 
     def transaction(self) -> AbstractAsyncContextManager[Transaction]:
         """Run a block in a transaction: committed at its end, rolled back when it raises.
@@ -234,7 +240,7 @@ class Database:
         Cancellation:
             Rolls back. A COMMIT or ROLLBACK that has begun is finished first, within a bound.
         """
-        return transaction_on(self.connection())
+        return Block(transaction_on(self.connection()), "transaction")
 
     async def execute(self, sql: str, /, *parameters: Any) -> int:
         """Run one statement on a connection of its own, and commit it.

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 from ._core.rows import NewRow
 from ._core.spec import InboxSpec
+from ._db.blocks import Block
 from ._db.foreign import foreign_of
 from ._db.placeholders import parse
 from ._db.scripts import READ_CLOCK
@@ -63,6 +64,8 @@ async def insert_rows(
             "insert_rows() takes a connection or transaction of the Database: "
             "async with db.transaction() as tx: await insert_rows(tx, …)"
         )
+    if isinstance(connection, Block):
+        raise TypeError(f"insert_rows() takes what {connection!r} gives inside; {connection.cure}")
     new = [new_row(row) for row in rows]
     ids: list[Any] = []
     for spec, run in _runs(new):

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import anyio
 
+from inboxkit._db.blocks import Block
 from inboxkit._db.record import Record, records
 from inboxkit._db.scripts import step_through
 from inboxkit._db.values import encode_parameters
@@ -103,7 +104,7 @@ class Connection:
 
     def transaction(self) -> AbstractAsyncContextManager[Transaction]:
         """Run a block in a transaction, like `Database.transaction`, on this connection."""
-        return transaction_on(nullcontext(self))
+        return Block(transaction_on(nullcontext(self)), "transaction")
 
     async def _send(
         self, name: str, sql: str, parameters: tuple[Any, ...], *, returns_rows: bool = True
@@ -154,9 +155,12 @@ class Transaction(Connection):
         """
         self._notices.update(dict.fromkeys(told))
 
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Transaction]:
+    def transaction(self) -> AbstractAsyncContextManager[Transaction]:
         """Run a block in a nested transaction: a savepoint, undone alone when the block raises."""
+        return Block(self._nested(), "transaction")
+
+    @asynccontextmanager
+    async def _nested(self) -> AsyncIterator[Transaction]:
         savepoint = f"inboxkit_{self._depth + 1}"
         await self._send("savepoint", f"SAVEPOINT {savepoint}", (), returns_rows=False)
         nested = Transaction(self._database, self._driver, self._use, self._depth + 1)
