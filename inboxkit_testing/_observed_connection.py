@@ -125,6 +125,7 @@ class ObservedConnection:
 
     async def notified(self) -> None:
         ear, mail = self._ear, mail_of(self._driver.time.keeper)
+        is_chosen = self._driver.time.gate is not None
         lost: list[DatabaseError] = []
 
         async def hear() -> None:
@@ -135,9 +136,10 @@ class ObservedConnection:
                 race.cancel_scope.cancel()
             mail.written()
 
-        with mail.round() as turn:
+        with mail.round(is_chosen=is_chosen) as turn:
             async with anyio.create_task_group() as race:
-                race.start_soon(hear)
+                if not is_chosen:
+                    race.start_soon(hear)
                 await turn.wait()
                 race.cancel_scope.cancel()
         try:

@@ -3,10 +3,14 @@
 A server sends them beside its answers, a moment later. So once something was written, and nothing else
 can happen, whoever listens asks its server for a sign of life: what was told before comes before the
 answer. Time moves after that.
+
+What comes unasked is heard too, but not in a run whose order is chosen: it would wake a task between any
+two others. There all ask once at each instant besides, for what outsiders have told.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from weakref import WeakKeyDictionary
@@ -24,7 +28,7 @@ def mail_of(keeper: Timekeeper) -> Mail:
     """The one of this run."""
     found = _of_run.get(keeper)
     if found is None:
-        found = _of_run[keeper] = Mail()
+        found = _of_run[keeper] = Mail(keeper)
         # Before the gate's: what was told is seen before the next statement is let through.
         keeper.idle_hooks.insert(0, found.deliver)
     return found
@@ -33,17 +37,26 @@ def mail_of(keeper: Timekeeper) -> Mail:
 class Mail:
     """Who listens in a run, and whether there may be something to hear."""
 
-    def __init__(self) -> None:
+    def __init__(self, keeper: Timekeeper) -> None:
+        self._keeper = keeper
         self._waiting: dict[anyio.Event, None] = {}
+        self._queue: deque[anyio.Event] = deque()
         self._is_there = False
+        self._is_chosen = False
+        self._looked_at = -1.0
 
     def written(self) -> None:
         """Something was committed, or a notification has come by itself."""
         self._is_there = True
 
     @contextmanager
-    def round(self) -> Iterator[anyio.Event]:
-        """An event that is set when it is time to look."""
+    def round(self, *, is_chosen: bool) -> Iterator[anyio.Event]:
+        """An event that is set when it is time to look.
+
+        Args:
+            is_chosen: Whether the order of this run is, so that nothing may be heard unasked.
+        """
+        self._is_chosen = is_chosen
         event = anyio.Event()
         self._waiting[event] = None
         try:
@@ -52,10 +65,14 @@ class Mail:
             self._waiting.pop(event, None)
 
     def deliver(self) -> bool:
-        """Let all look, if there may be something."""
-        if not self._is_there or not self._waiting:
-            return False
-        self._is_there = False
-        for event in self._waiting:
-            event.set()
-        return True
+        """Let one look, if there may be something: one by one, since answers overtake each other."""
+        now = self._keeper.now_seconds
+        if self._is_there or (self._is_chosen and self._looked_at < now):
+            self._is_there, self._looked_at = False, now
+            self._queue.extend(self._waiting)
+        while self._queue:
+            event = self._queue.popleft()
+            if event in self._waiting and not event.is_set():
+                event.set()
+                return True
+        return False

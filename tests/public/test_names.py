@@ -21,6 +21,8 @@ MODULES = [
     "inboxkit.broker",
     "inboxkit.clock",
     "inboxkit.codec",
+    "inboxkit.contrib.asyncpg",
+    "inboxkit.contrib.sqlalchemy",
     "inboxkit.database",
     "inboxkit.errors",
     "inboxkit.events",

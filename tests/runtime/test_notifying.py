@@ -17,6 +17,7 @@ from runtime_kit import (
     Work,
     another,
     create,
+    killed,
     observed,
     warnings,
 )
@@ -32,7 +33,8 @@ from inboxkit import (
     insert_rows,
     subscriber,
 )
-from inboxkit_testing import TestApp, VirtualClock
+from inboxkit_testing import TestApp, VirtualClock, open_test_database, run
+from inboxkit_testing.servers import PostgresServer
 
 on_postgres = pytest.mark.parametrize("inbox_db", ["postgres"])
 
@@ -240,8 +242,58 @@ async def test_a_service_that_may_not_listen_does_not_start(
     with pytest.raises(StartupError, match="cannot listen"):
         async with hearing(inbox_database, (JOBS, Handler())).running():
             pass
-    # A killed one listens no more, and drops nothing on its way.
     assert await _listeners(inbox_database) == 0
+
+
+@on_postgres
+async def test_a_killed_service_that_listened_leaves_its_rows_to_others(
+    inbox_database: Database, virtual_clock: VirtualClock, inbox_db: str
+) -> None:
+    await create(inbox_database, Job)
+    handler, dying = Handler(), Handler(HOUR.total_seconds())
+    async with another(inbox_database) as elsewhere:
+        async with killed(hearing(elsewhere, (JOBS, dying))):
+            await virtual_clock.settle()
+            await Broker(inbox_database, listen_notify=True).publish(JOBS, Work(1))
+            await virtual_clock.settle()
+            assert dying.numbers == [1]
+        app = hearing(inbox_database, (JOBS, handler))
+        async with app.running():
+            await virtual_clock.advance(HOUR)
+            assert handler.attempts == [2]
+            assert await _listeners(inbox_database) == 1
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_seed_repeats_what_two_services_tell_each_other(
+    backend: Any, inbox_postgres: PostgresServer
+) -> None:
+    def once() -> Any:
+        clock = VirtualClock()
+
+        async def main(url: str) -> Any:
+            async with (
+                open_test_database(url, clock=clock, instance="a") as a,
+                open_test_database(url, clock=clock, instance="b") as b,
+            ):
+                await create(a, Job)
+                handlers = [Handler(1), Handler(1)]
+                one = hearing(a, (JOBS, handlers[0]), name="a")
+                two = hearing(b, (JOBS, handlers[1]), name="b")
+                async with one.running(), two.running():
+                    for n in range(0, 8, 2):
+                        await one.broker.publish(JOBS, Work(n))
+                        async with b.transaction() as tx:
+                            await two.broker.publish(JOBS, Work(n + 1), within=tx)
+                    await clock.advance(10 * SECOND)
+                assert sum(len(handler.runs) for handler in handlers) == 8
+                sent = [[one.name for one in db.recording.statements()] for db in (a, b)]
+                return sent, [handler.runs for handler in handlers]
+
+        with inbox_postgres.database() as url:
+            return run(main, url, backend=backend, clock=clock, seed=2)
+
+    assert once() == once()
 
 
 def test_only_postgres_notifies() -> None:
