@@ -12,11 +12,10 @@ from ._db.connection import Connection, Transaction
 from ._db.foreign import foreign_of
 from ._runtime.listening import Listener
 from ._runtime.reporting import describe_error, log
-from ._sql.info import TableInfo
 from ._sql.postgres.notify import channel_of, notify, payload_of
 from ._sql.statement import Reading, Script, Steps
 from .clock import SystemClock
-from .errors import DatabaseError, StartupError
+from .errors import DatabaseError, InboxkitError
 
 if TYPE_CHECKING:
     from ._including import Included
@@ -39,13 +38,12 @@ async def listener_of(database: Database, included: Sequence[Included]) -> Liste
     return Listener(database.connect_apart, channels, database.wakes, database.clock)
 
 
-async def tell(connection: Connection, info: TableInfo, groups: Iterable[str | None]) -> None:
+async def tell(connection: Connection, channel: str, groups: Iterable[str | None]) -> None:
     """Tell other processes of rows that were written on one of our connections.
 
     Inside a transaction they are told with its commit, of each group once. A failure is a warning:
     the rows are found by the next poll.
     """
-    channel = channel_of(info)
     told = dict.fromkeys((channel, payload_of(group)) for group in groups)
     if isinstance(connection, Transaction):
         connection.notify_at_commit(told)
@@ -59,10 +57,13 @@ async def tell(connection: Connection, info: TableInfo, groups: Iterable[str | N
 async def tell_on_foreign(
     connection: Any, database: Database, spec: InboxSpec, group: str | None
 ) -> None:
-    """Tell other processes of a row on a connection of the caller's; inside its transaction, if any."""
+    """Tell other processes of a row on a connection of the caller's; inside its transaction, if any.
+
+    There is no savepoint around it: what the server refuses, it refuses to the caller's transaction.
+    """
     try:
         channel = channel_of(await database.describe(spec))
-    except (DatabaseError, StartupError) as error:
+    except InboxkitError as error:
         log(logging.WARNING, "other processes were not notified: %s", describe_error(error))
         return
     foreign = await foreign_of(connection)

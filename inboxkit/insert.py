@@ -18,6 +18,7 @@ from ._notifying import tell
 from ._sql.dialect import get_dialect
 from ._sql.insert import insert
 from ._sql.insert import insert_statements as _insert_statements
+from ._sql.postgres.notify import channel_of
 from ._sql.statement import Statement
 from .abc import ServerClock
 from .clock import SystemClock
@@ -115,6 +116,7 @@ async def _insert_on_own(
 ) -> list[Any]:
     database = connection.database
     info = await database.describe(spec, connection=connection)
+    channel = channel_of(info) if database.notifies else None
     script = insert(
         get_dialect(database.dialect),
         spec,
@@ -125,8 +127,8 @@ async def _insert_on_own(
     )
     ids: list[Any] = await connection.run(script)
     places = {_place(row): None for row in rows}
-    if database.notifies:
-        await tell(connection, info, [group for group, _ in places])
+    if channel is not None:
+        await tell(connection, channel, [group for group, _ in places])
 
     def wake() -> None:
         for group, due in places:

@@ -16,6 +16,7 @@ from runtime_kit import (
     Plain,
     Work,
     another,
+    count,
     create,
     killed,
     observed,
@@ -220,6 +221,10 @@ async def test_a_name_too_long_for_a_channel_and_a_long_group(
     with pytest.raises(DeclarationError, match=r"'public\.a_table.*63"):
         async with hearing(inbox_database, (InboxQueue(Long, "long", Work), Handler())).running():
             pass
+    publisher = Broker(inbox_database, listen_notify=True)
+    with pytest.raises(DeclarationError, match=r"channel"):  # and before anything is sent
+        await publisher.publish(InboxQueue(Long, "long", Work), Work(1))
+    assert await count(inbox_database, Long) == 0
     handler = Handler()
     long = InboxQueue(Job, "ü" * 4000, Work)
     async with (
