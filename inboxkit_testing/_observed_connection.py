@@ -124,27 +124,9 @@ class ObservedConnection:
         await self._sent(operation, recorded, lambda: self._ear.listen(channel))
 
     async def notified(self) -> None:
-        ear, mail = self._ear, mail_of(self._driver.time.keeper)
         is_chosen = self._driver.time.gate is not None
-        lost: list[DatabaseError] = []
-
-        async def hear() -> None:
-            try:
-                await ear.notified()
-            except DatabaseError as error:
-                lost.append(error)
-                race.cancel_scope.cancel()
-            mail.written()
-
-        with mail.round(is_chosen=is_chosen) as turn:
-            async with anyio.create_task_group() as race:
-                if not is_chosen:
-                    race.start_soon(hear)
-                await turn.wait()
-                race.cancel_scope.cancel()
         try:
-            if lost:
-                raise lost[0]
+            await mail_of(self._driver.time.keeper).wait(self._ear, is_chosen=is_chosen)
             await self._inner.execute(_SIGN_OF_LIFE)
         except DatabaseError as error:
             await self._stand_if_dead(error, "notifications")

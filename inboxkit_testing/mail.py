@@ -11,11 +11,12 @@ two others. There all ask once at each instant besides, for what outsiders have 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 from weakref import WeakKeyDictionary
 
 import anyio
+
+from inboxkit.abc import Listening
+from inboxkit.errors import DatabaseError
 
 from ._timekeeper import Timekeeper
 
@@ -49,20 +50,38 @@ class Mail:
         """Something was committed, or a notification has come by itself."""
         self._is_there = True
 
-    @contextmanager
-    def round(self, *, is_chosen: bool) -> Iterator[anyio.Event]:
-        """An event that is set when it is time to look.
+    async def wait(self, ear: Listening, *, is_chosen: bool) -> None:
+        """Return when it is time to look.
 
         Args:
+            ear: The session that listens; it is heard meanwhile, unless `is_chosen`.
             is_chosen: Whether the order of this run is, so that nothing may be heard unasked.
+
+        Raises:
+            DatabaseError: The session has ended.
         """
+        lost: list[DatabaseError] = []
         self._is_chosen = is_chosen
-        event = anyio.Event()
-        self._waiting[event] = None
+        self._waiting[turn := anyio.Event()] = None
+
+        async def hear() -> None:
+            try:
+                await ear.notified()
+            except DatabaseError as error:
+                lost.append(error)
+                turn.set()
+            self.written()
+
         try:
-            yield event
+            async with anyio.create_task_group() as race:
+                if not is_chosen:
+                    race.start_soon(hear)
+                await turn.wait()
+                race.cancel_scope.cancel()
         finally:
-            self._waiting.pop(event, None)
+            del self._waiting[turn]
+        if lost:
+            raise lost[0]
 
     def deliver(self) -> bool:
         """Let one look, if there may be something: one by one, since answers overtake each other."""
