@@ -7,7 +7,7 @@ from ._core.rows import NewRow
 from ._core.spec import Column, InboxSpec
 from ._runtime.delivery import Delivery
 from .broker import Broker
-from .clock import Clock, SystemClock
+from .clock import Clock, DatabaseClock, SystemClock
 from .codec import Codec
 from .database import Connection, Database, Record, Transaction
 from .errors import (
@@ -50,6 +50,7 @@ __all__ = [
     "ConstraintError",
     "Database",
     "DatabaseBusyError",
+    "DatabaseClock",
     "DatabaseError",
     "DeclarationError",
     "DecodeError",

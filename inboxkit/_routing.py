@@ -17,10 +17,24 @@ class Routes:
     def __init__(self) -> None:
         self._exact: dict[str, InboxQueue[Any, Any]] = {}
         self._prefixes: dict[str, Any] = {}
+        self._messages: dict[tuple[str, str | None], Any] = {}
 
-    def add_queue(self, queue: InboxQueue[Any, Any]) -> None:
-        """Route a queue's own name to it."""
+    def add_queue(self, queue: InboxQueue[Any, Any], message: Any = None) -> None:
+        """Route a queue's own name to it.
+
+        Args:
+            queue: The queue.
+            message: What its handler takes, where the queue does not say; None: not known.
+        """
         self._exact[queue.name] = queue
+        if message is not None:
+            self._messages[queue.spec.name, queue.group] = message
+
+    def message_of(self, queue: InboxQueue[Any, Any]) -> Any:
+        """What a queue's messages are; None: not known."""
+        if queue.message is not None:
+            return queue.message
+        return self._messages.get((queue.spec.name, queue.group))
 
     def add(self, pattern: str, row_or_spec: Any) -> None:
         """Route a name, or with a trailing ``*`` all names that begin so.

@@ -13,12 +13,16 @@ import anyio
 from . import events
 from ._composing import compose
 from ._including import Included
+from ._notifying import listener_of
+from ._runtime.listening import listening
 from ._runtime.plan import Middleware
 from ._runtime.reporting import log
 from ._runtime.serving import serve
+from ._runtime.skew import watching
 from ._runtime.stopping import Stop
 from ._runtime.subscription import Subscription
 from ._runtime.watchdog import Watchdog
+from ._skew import skew_watch
 from .broker import Broker
 from .database import Database
 
@@ -91,7 +95,7 @@ class Program:
         state = None
         if self.lifespan is not None:
             state = await resources.enter_async_context(self.lifespan())
-        return await compose(
+        subscriptions = await compose(
             self.included,
             broker=self.broker,
             instance=self.name,
@@ -100,6 +104,12 @@ class Program:
             fail=stop.fail,
             resources=resources,
         )
+        if self.broker.listen_notify:
+            listener = await listener_of(self.broker.database, self.included)
+            await resources.enter_async_context(listening(listener))
+        if (watch := skew_watch(self.broker, self.included)) is not None:
+            await resources.enter_async_context(watching(watch))
+        return subscriptions
 
     def _tell(self, kind: type[events.Started | events.Stopped], what: str) -> None:
         event = kind(at=self.broker.database.clock.now(), instance=self.name, queue="")

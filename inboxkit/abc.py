@@ -27,9 +27,12 @@ __all__ = [
     "Driver",
     "DriverConnection",
     "Fence",
+    "Listening",
+    "Notification",
     "Reading",
     "Renewal",
     "Script",
+    "ServerClock",
     "Settled",
     "Statement",
 ]
@@ -44,7 +47,8 @@ DialectName = Literal["postgres", "sqlite", "mysql"]
 class Clock(Protocol):
     """Where all time comes from; owned by the `Database`.
 
-    `now` and `monotonic` may be called from any thread.
+    `now` and `monotonic` may be called from any thread. One whose time is not the world's has an
+    attribute `is_virtual` that is True: no server's clock is then compared with it.
     """
 
     def now(self) -> datetime:
@@ -69,6 +73,22 @@ class Clock(Protocol):
         A virtual clock stands still meanwhile; the system's clock takes no notice.
         """
         ...
+
+
+class ServerClock:
+    """Base of a `Clock` that is a database server's: a script's reading is what the server answers."""
+
+    dialect: DialectName | None = None
+    """How the server is asked; set by the `Database` that the clock belongs to."""
+
+    def told(self, now: datetime, monotonic: float) -> Reading:
+        """Take note of the server's answer, and make the script's reading of it.
+
+        Args:
+            now: What the server takes for the time; aware.
+            monotonic: This clock's, from before it was asked.
+        """
+        raise NotImplementedError
 
 
 class DriverConnection(Protocol):
@@ -134,6 +154,39 @@ class DriverConnection(Protocol):
 
     def terminate(self) -> None:
         """Drop the session at once, without waiting: the server sees a dead client."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """What a server told those who listen on a channel."""
+
+    channel: str
+    payload: str
+
+
+@runtime_checkable
+class Listening(Protocol):
+    """What a `DriverConnection` of PostgreSQL can do besides; not while a statement runs on it."""
+
+    async def listen(self, channel: str) -> None:
+        """Hear what is told on a channel from now on.
+
+        Raises:
+            DatabaseError: Nothing is heard.
+        """
+        ...
+
+    async def notified(self) -> None:
+        """Wait until `notifications` has something. Not in the clock's bracket: time may pass.
+
+        Raises:
+            DatabaseError: The session has ended.
+        """
+        ...
+
+    def notifications(self) -> list[Notification]:
+        """Take what has come since the last call."""
         ...
 
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import logging
 from datetime import timedelta
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from . import events
+from ._core.annotations import show
+from ._core.fitting import fits
 from ._core.lease import whole_seconds
 from ._core.rows import NewRow
+from ._db.foreign_sqlalchemy import after_foreign_commit
+from ._notifying import tell_on_foreign
 from ._routing import Routes
 from ._runtime.reporting import log, logger
-from .database import Database
+from .database import Connection, Database
 from .errors import ClosedError, DeclarationError, EncodeError
 from .every_group import EveryGroup
 from .insert import Connectable, insert_rows
@@ -39,9 +44,17 @@ class Broker:
             up, at least one.
         poll_interval: How long a subscription sleeps at most between looks at its table, where its
             queue says nothing.
+        listen_notify: On PostgreSQL: `publish` and `insert_rows` on the database's connections notify
+            the services of other processes, and a service listens, on one connection beside the pool.
+            Only ever a hint: what is missed is found by the poll. The channel is the table's schema
+            and name, such as ``public.jobs``, and the payload the group, or empty for all of the
+            table; so rows written by other means are heard of where the table has a trigger that does
+            ``PERFORM pg_notify(TG_TABLE_SCHEMA || '.' || TG_TABLE_NAME, NEW.name)``. It needs a direct
+            connection, or a pooler in session mode.
 
     Raises:
-        DeclarationError: A setting is of the wrong type, zero or negative.
+        DeclarationError: A setting is of the wrong type, zero or negative; or `listen_notify` on another
+            database than PostgreSQL.
     """
 
     def __init__(
@@ -50,6 +63,7 @@ class Broker:
         *,
         lease: timedelta = timedelta(seconds=30),
         poll_interval: timedelta = timedelta(seconds=1),
+        listen_notify: bool = False,
     ) -> None:
         if not isinstance(database, Database | str):
             raise DeclarationError(f"Broker takes a Database or a URL, not {database!r}")
@@ -60,6 +74,14 @@ class Broker:
                 f"poll_interval must be a positive timedelta, not {poll_interval!r}"
             )
         self.poll_interval = poll_interval
+        self.listen_notify = listen_notify
+        if listen_notify:
+            if self.database.dialect != "postgres":
+                raise DeclarationError(
+                    f"listen_notify needs PostgreSQL, and {self.database!r} is {self.database.dialect}; "
+                    "leave it out, and shorten poll_interval where rows of other processes wait too long"
+                )
+            self.database.notifies = True
         self.instance = ""
         """Whose it is, in events: the name of the service that serves it."""
         self._routes = Routes()
@@ -115,9 +137,14 @@ class Broker:
         """
         self._routes.add(pattern, row)
 
-    def add_queue(self, queue: InboxQueue[Any, Any]) -> None:
-        """Route a queue's own name to it; `Service.include` does this for each subscription."""
-        self._routes.add_queue(queue)
+    def add_queue(self, queue: InboxQueue[Any, Any], message: Any = None) -> None:
+        """Route a queue's own name to it; `Service.include` does this for each subscription.
+
+        Args:
+            queue: The queue.
+            message: What its handler takes, where the queue does not say; None: not known.
+        """
+        self._routes.add_queue(queue, message)
 
     @overload
     async def publish(
@@ -145,8 +172,9 @@ class Broker:
         Args:
             queue: The queue, or a name that is routed.
             message: What the handler will get. For a table without payload: the row itself.
-            within: A connection or transaction to insert on; the wake then comes after its commit
-                where it is inboxkit's own. None: a connection of the broker's database.
+            within: A connection or transaction to insert on, as `insert_rows` takes them; the wake then
+                comes after its commit where it is inboxkit's own or SQLAlchemy's, else the next poll
+                finds the row. None: a connection of the broker's database.
             columns: Values of other columns, such as ``priority=0``.
 
         Returns:
@@ -154,7 +182,8 @@ class Broker:
 
         Raises:
             NoRouteError: No queue is called so.
-            EncodeError: The message or a value cannot be written; nothing was sent.
+            EncodeError: The message is of another type than the queue's, or it or a value cannot be
+                written; nothing was sent.
             ClosedError: The broker is closed, or its database not open.
             DatabaseError: Nothing was inserted; for OutcomeUnknownError it may have been.
         """
@@ -164,9 +193,12 @@ class Broker:
             )
         target = self._routes.find(queue) if isinstance(queue, str) else queue
         try:
+            self._check_message(target, message)
             row = _row_for(target, message, columns)
             if within is not None:
                 (id,) = await insert_rows(within, row)
+                if not isinstance(within, Connection):
+                    await self._tell_of_foreign(within, target)
             else:
                 async with self.database.connection() as connection:
                     (id,) = await insert_rows(connection, row)
@@ -179,6 +211,23 @@ class Broker:
             text = "queue %r: published row %r"
             log(logging.DEBUG, text, target.name, id, extra={"event": event})
         return id
+
+    def _check_message(self, queue: InboxQueue[Any, Any], message: Any) -> None:
+        declared = self._routes.message_of(queue)
+        if declared is None or queue.row_mode or fits(message, declared):
+            return
+        raise EncodeError(
+            f"queue {queue.name!r} takes messages of type {show(declared)}, not "
+            f"{type(message).__qualname__}; nothing was published",
+            table=queue.spec.name,
+            where="$",
+        )
+
+    async def _tell_of_foreign(self, connection: Any, queue: InboxQueue[Any, Any]) -> None:
+        if self.listen_notify:
+            await tell_on_foreign(connection, self.database, queue.spec, queue.group)
+        key = self.database, queue.spec.name, queue.group
+        after_foreign_commit(connection, key, partial(self.wake, queue))
 
     def wake(self, queue: InboxQueue[Any, Any] | str) -> None:
         """Look for due rows now: for rows that were written by other means.

@@ -9,20 +9,22 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from inboxkit._core.spec import InboxSpec
+from inboxkit._db.blocks import Block
 from inboxkit._db.connection import Connection, Transaction, connection_on, transaction_on
 from inboxkit._db.drivers import make_driver
 from inboxkit._db.pool import Pool
 from inboxkit._db.record import Record
+from inboxkit._db.scripts import READ_CLOCK
 from inboxkit._db.url import DatabaseUrl, parse_url
 from inboxkit._runtime.room import Room
 from inboxkit._runtime.waking import WakeHub
 from inboxkit._sql.check import check
 from inboxkit._sql.dialect import get_dialect
 from inboxkit._sql.info import TableInfo
-from inboxkit._sql.statement import Script
-from inboxkit.abc import Clock, DialectName, Driver, DriverConnection
+from inboxkit._sql.statement import Reading, Script
+from inboxkit.abc import Clock, DialectName, Driver, DriverConnection, ServerClock
 from inboxkit.clock import SystemClock
-from inboxkit.errors import ClosedError, DeclarationError
+from inboxkit.errors import ClosedError, ConnectError, DeclarationError
 
 __all__ = ["Connection", "Database", "Record", "Transaction"]
 
@@ -43,7 +45,7 @@ class Database:
             named: ``sqlite+aiosqlite://``, ``sqlite+thread://``, ``postgresql+asyncpg://``,
             ``postgresql+psycopg://``.
         pool_size: Most connections at once; at least 1.
-        clock: Where all time comes from; None: the host's.
+        clock: Where all time comes from: a `DatabaseClock` is the server's; None: the host's.
         random: Where all randomness comes from; None: a new `random.Random`.
         statement_timeout: After this a statement is stopped; SQLite waits as long for a lock.
 
@@ -89,11 +91,16 @@ class Database:
             random: Where all randomness comes from; None: a new `random.Random`.
         """
         self = cls.__new__(cls)
+        self._set_up_over(driver, pool_size=pool_size, clock=clock, random=random)
+        return self
+
+    def _set_up_over(
+        self, driver: Driver, *, pool_size: int, clock: Clock | None, random: Random | None
+    ) -> None:
         self._url = None
         self._dialect = driver.dialect
         self._driver = driver
         self._set_up(pool_size, clock, random)
-        return self
 
     def _set_up(self, pool_size: int, clock: Clock | None, random: Random | None) -> None:
         if type(pool_size) is not int or pool_size < 1:
@@ -104,11 +111,19 @@ class Database:
             raise DeclarationError(f"random must be a random.Random, not {random!r}")
         self._pool_size = pool_size
         self._clock = clock if clock is not None else SystemClock()
+        if isinstance(clock, ServerClock):
+            if clock.dialect is not None:
+                raise DeclarationError(
+                    f"{clock!r} belongs to another Database already; give each one of its own"
+                )
+            clock.dialect = self._dialect
         self._random = random if random is not None else Random()  # noqa: S311
         self._pool: Pool | None = None
         self._described: dict[InboxSpec, TableInfo] = {}
         self.wakes = WakeHub()
         self.room = self._make_room()
+        self.notifies = False
+        """Whether inserts on its connections notify other processes (`Broker(listen_notify=True)`)."""
 
     @property
     def clock(self) -> Clock:
@@ -163,12 +178,23 @@ class Database:
             self._driver = make_driver(self._url, clock=self._clock, timeout=self._timeout)
         assert self._driver is not None
         pool = Pool(self._driver, size=self._pool_size)
-        await pool.open()
+        try:
+            await pool.open()
+        except ConnectError as error:
+            if self._url is not None and self._dialect != "sqlite":
+                error.args = (f"{error}; the URL is {self._url.shown}", *error.args[1:])
+            raise
         if self._pool is not None:  # opened by another task meanwhile
             await pool.aclose()
             return
         self._pool = pool
         self.room = self._make_room()
+        if isinstance(self._clock, ServerClock):
+            try:
+                await self.read_clock()
+            except BaseException:
+                await self.aclose()
+                raise
 
     async def aclose(self) -> None:
         """Close all connections, within a bound; those in use are waited for 5 seconds."""
@@ -198,7 +224,7 @@ class Database:
             DatabaseError: This same task holds all connections of the pool already.
             ClosedError: The database is not open.
         """
-        return connection_on(self, self._lent())
+        return Block(connection_on(self, self._lent()), "connection")
 
     def transaction(self) -> AbstractAsyncContextManager[Transaction]:
         """Run a block in a transaction: committed at its end, rolled back when it raises.
@@ -214,7 +240,7 @@ class Database:
         Cancellation:
             Rolls back. A COMMIT or ROLLBACK that has begun is finished first, within a bound.
         """
-        return transaction_on(self.connection())
+        return Block(transaction_on(self.connection()), "transaction")
 
     async def execute(self, sql: str, /, *parameters: Any) -> int:
         """Run one statement on a connection of its own, and commit it.
@@ -248,6 +274,10 @@ class Database:
         async with self._lent() as connection:
             return await connection.run(script)
 
+    async def read_clock(self) -> Reading:
+        """Read the clock as a script does: where it is the server's, by asking it."""
+        return await self.run(READ_CLOCK)
+
     async def acquire(self) -> DriverConnection:
         """Take a session of the pool for the runtime, which gives it to `release` again.
 
@@ -272,6 +302,17 @@ class Database:
             await self._pool.release(connection)
         else:
             connection.terminate()
+
+    async def connect_apart(self) -> DriverConnection:
+        """Open a session beside the pool; it is the caller's to close.
+
+        Raises:
+            ConnectError: The database cannot be reached.
+            ClosedError: The database is not open.
+        """
+        if self._pool is None or self._driver is None:
+            raise self._not_open()
+        return await self._driver.connect()
 
     async def describe(
         self, spec: InboxSpec, *, connection: Connection | None = None, fresh: bool = False

@@ -10,13 +10,17 @@ from typing import Any, Literal, TypeAlias
 
 from ._core.rows import NewRow
 from ._core.spec import InboxSpec
-from ._db.foreign import dialect_of_foreign, run_on_foreign
+from ._db.blocks import Block
+from ._db.foreign import foreign_of
 from ._db.placeholders import parse
+from ._db.scripts import READ_CLOCK
+from ._notifying import tell
 from ._sql.dialect import get_dialect
 from ._sql.insert import insert
 from ._sql.insert import insert_statements as _insert_statements
+from ._sql.postgres.notify import channel_of
 from ._sql.statement import Statement
-from .abc import DialectName
+from .abc import DialectName, ServerClock
 from .clock import SystemClock
 from .database import Connection, Database, Transaction
 from .table import Inbox, new_row
@@ -25,7 +29,8 @@ __all__ = ["Connectable", "OnConflict", "insert_rows", "insert_statements"]
 
 OnConflict: TypeAlias = Literal["error", "ignore"]
 Connectable: TypeAlias = Any
-"""inboxkit's `Connection` or `Transaction`, or a connection of asyncpg, aiosqlite or psycopg (async)."""
+"""inboxkit's `Connection` or `Transaction`; a connection of asyncpg, aiosqlite or psycopg (async); or
+SQLAlchemy's `AsyncConnection` or `AsyncSession`."""
 
 
 async def insert_rows(
@@ -39,7 +44,8 @@ async def insert_rows(
     and a `retry_after` of None is written as NULL, which is due now.
 
     Args:
-        connection: inboxkit's `Connection` or `Transaction`, or one of asyncpg, aiosqlite or psycopg.
+        connection: inboxkit's `Connection` or `Transaction`, one of asyncpg, aiosqlite or psycopg, or
+            SQLAlchemy's `AsyncConnection` or `AsyncSession` (its default bind's).
         rows: Made by `Row.of(message, …)`, `Row(…)` or `InboxSpec.of(message, …)`; of any tables.
         on_conflict: ``"ignore"`` leaves out rows that a constraint refuses.
 
@@ -59,15 +65,18 @@ async def insert_rows(
             "insert_rows() takes a connection or transaction of the Database: "
             "async with db.transaction() as tx: await insert_rows(tx, …)"
         )
+    if isinstance(connection, Block):
+        raise TypeError(f"insert_rows() takes what {connection!r} gives inside; {connection.cure}")
     new = [new_row(row) for row in rows]
     ids: list[Any] = []
     for spec, run in _runs(new):
         if isinstance(connection, Connection):
             ids += await _insert_on_own(connection, spec, run, on_conflict)
         else:
-            dialect = get_dialect(dialect_of_foreign(connection))
+            foreign = await foreign_of(connection)
+            dialect = get_dialect(foreign.dialect)
             script = insert(dialect, spec, None, run, on_conflict=on_conflict, now=None)
-            written: list[Any] = await run_on_foreign(connection, script, SystemClock())
+            written: list[Any] = await foreign.run(script, SystemClock())
             ids += written
     return ids
 
@@ -116,18 +125,22 @@ async def _insert_on_own(
 ) -> list[Any]:
     database = connection.database
     info = await database.describe(spec, connection=connection)
+    channel = channel_of(info) if database.notifies else None
     script = insert(
         get_dialect(database.dialect),
         spec,
         info,
         rows,
         on_conflict=on_conflict,
-        now=connection.clock.now(),
+        now=await _now(connection, spec, rows),
     )
     ids: list[Any] = await connection.run(script)
+    places = {_place(row): None for row in rows}
+    if channel is not None:
+        await tell(connection, channel, [group for group, _ in places])
 
     def wake() -> None:
-        for group, due in {_place(row) for row in rows}:
+        for group, due in places:
             database.wakes.notify(spec.name, group, due)
 
     if isinstance(connection, Transaction):
@@ -135,6 +148,15 @@ async def _insert_on_own(
     else:
         wake()
     return ids
+
+
+async def _now(connection: Connection, spec: InboxSpec, rows: list[NewRow]) -> datetime:
+    due = spec.retry_after
+    has_absent = due is not None and any(row.values.get(due.name) is None for row in rows)
+    if has_absent and isinstance(connection.clock, ServerClock):
+        # By what the host makes of it, a row might be due a moment after the claim that it wakes.
+        return (await connection.run(READ_CLOCK)).now
+    return connection.clock.now()
 
 
 def _place(row: NewRow) -> tuple[str | None, datetime | None]:

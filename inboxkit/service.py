@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import anyio
 from anyio.abc import TaskStatus
 
 from ._core.backoff import Backoff
+from ._core.handler import is_async
 from ._core.settlement import FailurePolicy
 from ._including import Included, check_included
 from ._including_together import check_together
@@ -80,6 +82,11 @@ class Service:
         if not isinstance(drain_timeout, timedelta) or drain_timeout < timedelta(0):
             raise DeclarationError(
                 f"Service {name!r}: drain_timeout must be a timedelta of zero or more, not {drain_timeout!r}"
+            )
+        if lifespan is not None and (is_async(lifespan) or inspect.isasyncgenfunction(lifespan)):
+            raise DeclarationError(
+                f"Service {name!r}: lifespan returns an async context manager; decorate {lifespan!r} by "
+                "contextlib.asynccontextmanager, and yield the state"
             )
         self.name = name
         self.broker = broker
@@ -184,7 +191,7 @@ class Service:
         )
         check_together([*self._included, one])
         self._included.append(one)
-        self.broker.add_queue(one.queue)
+        self.broker.add_queue(one.queue, subscriber.message_type)
 
     def on_startup(self, hook: StartupHook) -> StartupHook:
         """Call an async function with the open database before the tables are checked.
@@ -192,6 +199,11 @@ class Service:
         Returns:
             The hook, so that this can decorate it.
         """
+        if not is_async(hook):
+            raise DeclarationError(
+                f"service {self.name!r}: on_startup takes an async function of the open Database, not "
+                f"{hook!r}; write async def"
+            )
         self._startup.append(hook)
         return hook
 
@@ -201,6 +213,11 @@ class Service:
         `call_next(delivery)` returns the handler's outcome, or raises what it raised; LeaseLostError
         where the hold was lost, ClosedError where the service cancelled it.
         """
+        if not is_async(middleware):
+            raise DeclarationError(
+                f"service {self.name!r}: use() takes an async function of a delivery and call_next, not "
+                f"{middleware!r}; write async def"
+            )
         self._middleware.append(middleware)
         return middleware
 

@@ -19,7 +19,13 @@ from inboxkit import role
 from inboxkit._core.class_fields import Declared, declare
 from inboxkit._core.printing import shorten
 from inboxkit._core.roles import AUTOMATIC, MISSING, Missing, Role
-from inboxkit._core.rows import NewRow, check_names, encode_payload, with_defaults
+from inboxkit._core.rows import (
+    NewRow,
+    check_names,
+    encode_payload,
+    missing_columns,
+    with_defaults,
+)
 from inboxkit._core.spec import InboxSpec, PayloadCodec
 from inboxkit._core.stored import RowMapping, split_readable
 from inboxkit.errors import DecodeError
@@ -121,7 +127,14 @@ class Inbox:  # noqa: PLW1641 - rows may be changed, so they have no hash
                 f"{kind.__name__}(…)"
             )
         check_names(spec, columns, what=f"{kind.__name__}.of()")
-        row = cls(*args, **columns)
+        try:
+            row = cls(*args, **columns)
+        except TypeError as error:
+            if not (missing := missing_columns(spec, columns)):
+                raise
+            raise TypeError(
+                f"{kind.__name__}.of() needs a value for {' and '.join(missing)}"
+            ) from error
         vars(row)[spec.field_of(spec.payload)] = encode_payload(spec, message)
         return row
 

@@ -9,12 +9,13 @@ import anyio
 
 from inboxkit._db.scripts import step_through
 from inboxkit._sql.statement import Answer, Script, Statement
-from inboxkit.abc import DriverConnection
+from inboxkit.abc import DriverConnection, Listening, Notification
 from inboxkit.errors import DatabaseBusyError, DatabaseError, OutcomeUnknownError
 
 from ._scripts import CrashHere, RecordedScript
 from .faults import Operation, broken_in_transaction
 from .locks import lock_waits_of
+from .mail import mail_of
 from .recording import Kind, Recorded
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ _BEGIN: Final = {
 }
 """How a script begins; the last statement is recorded."""
 _COMMIT: Final = Statement("commit", "COMMIT", returns_rows=False)
+_SIGN_OF_LIFE: Final = Statement("notifications", "SELECT 1")
 _ROLLBACK: Final = Statement("rollback", "ROLLBACK", returns_rows=False)
 
 
@@ -123,6 +125,29 @@ class ObservedConnection:
         finally:
             self._close_block()
             self._held_script, self._is_hold = None, False
+
+    async def listen(self, channel: str) -> None:
+        statement = Statement("listen", f"LISTEN {channel}", returns_rows=False)
+        operation = await self._admitted(lambda: self._operation(statement))
+        recorded = self._note(statement)
+        await self._sent(operation, recorded, lambda: self._ear.listen(channel))
+
+    async def notified(self) -> None:
+        is_chosen = self._driver.time.gate is not None
+        try:
+            await mail_of(self._driver.time.keeper).wait(self._ear, is_chosen=is_chosen)
+            await self._inner.execute(_SIGN_OF_LIFE)
+        except DatabaseError as error:
+            await self._stand_if_dead(error, "notifications")
+            raise
+
+    def notifications(self) -> list[Notification]:
+        return self._ear.notifications()
+
+    @property
+    def _ear(self) -> Listening:
+        assert isinstance(self._inner, Listening), "only PostgreSQL notifies"
+        return self._inner
 
     async def close(self) -> None:
         self._driver.forget(self)
@@ -289,6 +314,8 @@ class ObservedConnection:
     async def _after(self, operations: list[Operation]) -> None:
         """It was done: crash now, or lose the reply."""
         last = operations[-1]
+        if self._is_server and last.commits:
+            mail_of(self._driver.time.keeper).written()
         if any(self._faults.crashes_after(operation) for operation in operations):
             self._driver.crash_nowait()
         # Also one that was killed by another task while this was in flight.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from inboxkit.errors import ClosedError
 
@@ -42,6 +42,9 @@ class VirtualClock:
         gate: Lets statements through one at a time; None: they run as they come, or a run's `seed`
             makes one.
     """
+
+    is_virtual: Final = True
+    """Its time is nobody else's: no server's clock is compared with it."""
 
     def __init__(
         self,

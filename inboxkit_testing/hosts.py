@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from .clock import VirtualClock
@@ -21,6 +21,9 @@ class HostClock:
     `now`, `monotonic` and the sleeps are in the host's own seconds. Only this clock is wrong:
     `anyio.sleep` and timeouts on the same loop are in true ones.
     """
+
+    is_virtual: Final = True
+    """Its time is nobody else's: no server's clock is compared with it."""
 
     def __init__(self, clock: VirtualClock, host: str, *, offset: timedelta, drift: float) -> None:
         if not drift > -1 or math.isinf(drift):

@@ -32,7 +32,7 @@ def main(
     parser.add_argument("--url", default=url, help=f"the database; default {url}")
     parser.add_argument("--backend", choices=("asyncio", "trio"), default="asyncio")
     parser.add_argument(
-        "--publish", type=int, default=0, metavar="N", help="publish N messages first"
+        "--publish", type=count, default=0, metavar="N", help="publish N messages first"
     )
     parser.add_argument(
         "--until-empty", action="store_true", help="end once nothing is due and nothing in work"
@@ -50,6 +50,13 @@ def main(
         )
     except InboxkitError as error:
         sys.exit(f"{type(error).__name__}: {error}")
+
+
+def count(text: str) -> int:
+    """A whole number, zero or more."""
+    if not text.isascii() or not text.isdigit():
+        raise argparse.ArgumentTypeError(f"expected a number of 0 or more, not {text!r}")
+    return int(text)
 
 
 async def run(

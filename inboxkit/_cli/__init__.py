@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 __all__ = ["main"]
@@ -15,4 +16,12 @@ def main() -> None:
         if error.name is not None and error.name.partition(".")[0] in ("click", "rich", "trio"):
             sys.exit(f"inboxkit: {error.name} is not installed: pip install 'inboxkit[cli]'")
         raise
-    inboxkit(prog_name="inboxkit")
+    try:
+        try:
+            inboxkit(prog_name="inboxkit")
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        # A full disk, a pipe that nobody reads: what is still in the buffer would fail once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(f"inboxkit: {error}")

@@ -121,6 +121,12 @@ def _is_class_variable(annotation: Any) -> bool:
 
 def _read_field(cls: type, base: type, label: str, name: str, annotation: Any) -> Field:
     value = vars(cls).get(name, MISSING)
+    if callable(value) and getattr(value, "__module__", None) == "inboxkit.role":
+        called = f"role.{value.__name__}"
+        raise DeclarationError(
+            f"{label}: field {name!r} is set to {called} itself; call it: {name}: {show(annotation)} = "
+            f"{called}()"
+        )
     specifier = value if isinstance(value, Specifier) else Specifier(Role.DATA, default=value)
     if name in dir(base):
         raise DeclarationError(

@@ -16,7 +16,14 @@ from .roles import AUTOMATIC, MISSING, Column, Role
 if TYPE_CHECKING:
     from .spec import InboxSpec
 
-__all__ = ["NewRow", "check_names", "compose", "encode_payload", "with_defaults"]
+__all__ = [
+    "NewRow",
+    "check_names",
+    "compose",
+    "encode_payload",
+    "missing_columns",
+    "with_defaults",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +167,24 @@ def with_defaults(spec: InboxSpec, values: Mapping[str, Any]) -> dict[str, Any]:
     return complete
 
 
+def missing_columns(spec: InboxSpec, given: Iterable[str]) -> list[str]:
+    """What a row that is made by these names still needs, with the cure where there is one."""
+    names = set(given)
+    return [
+        _describe(spec, role, column)
+        for role, column in spec.roles()
+        if role not in AUTOMATIC
+        and role is not Role.PAYLOAD
+        and not (column.generated or column.has_default or spec.field_of(column) in names)
+    ]
+
+
 def _describe(spec: InboxSpec, role: Role, column: Column) -> str:
+    name = spec.field_of(column)
     if role is Role.PAYLOAD:
-        return f"{spec.field_of(column)!r} (the message: make the row by of(message, …))"
-    return repr(spec.field_of(column))
+        return f"{name!r} (the message: make the row by of(message, …))"
+    if role is Role.RETRY_AFTER:
+        return f"{name!r} (declare it with default=None, and rows that are given none are due now)"
+    if role is Role.DATA:
+        return repr(name)
+    return f"{name!r} (give it, or declare role {role.value} with a default)"

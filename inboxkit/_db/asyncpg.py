@@ -19,10 +19,10 @@ from inboxkit._db.shield import LAST_WORD
 from inboxkit._db.tasks import finished, opened, stopped
 from inboxkit._db.versions import check_postgres
 from inboxkit._sql.statement import Answer, Statement
-from inboxkit.abc import Clock, DialectName
+from inboxkit.abc import Clock, DialectName, Notification
 from inboxkit.errors import ConnectError, DatabaseError
 
-__all__ = ["AsyncpgConnection", "AsyncpgDriver"]
+__all__ = ["AsyncpgConnection", "AsyncpgDriver", "prepared"]
 
 _CONNECTING = (
     asyncpg.PostgresError,
@@ -44,6 +44,8 @@ class AsyncpgConnection(PostgresConnection):
     def __init__(self, connection: Any, *, clock: Clock, timeout: float) -> None:
         super().__init__(clock, timeout)
         self._connection = connection
+        self._arrival = anyio.Event()
+        self._is_listening = False
 
     @property
     def is_closed(self) -> bool:
@@ -108,6 +110,28 @@ class AsyncpgConnection(PostgresConnection):
         finally:
             if not certain:
                 self.terminate()
+
+    async def _subscribe(self, channel: str) -> None:
+        if not self._is_listening:
+            self._is_listening = True
+            self._connection.add_termination_listener(self._has_ended)
+        with anyio.move_on_after(self._guard):
+            await self._connection.add_listener(channel, self._note)
+            return
+        self.terminate()
+        raise NoAnswerError(f"no answer within {self._guard:g} s")
+
+    async def _hear(self) -> None:
+        if self._arrival.is_set():
+            self._arrival = anyio.Event()
+        await self._arrival.wait()
+
+    def _note(self, _connection: Any, _pid: int, channel: str, payload: str) -> None:
+        self._heard.append(Notification(channel, payload))
+        self._arrival.set()
+
+    def _has_ended(self, _connection: Any) -> None:
+        self._arrival.set()
 
     async def _finish(self, text: str, *, seconds: float) -> str:
         # asyncpg asks the server to cancel as soon as its coroutine is cancelled, natively too: so
@@ -176,6 +200,12 @@ class AsyncpgDriver:
 
 async def _open(url: str, timeout: float) -> Any:
     connection = await asyncpg.connect(url, timeout=math.ceil(timeout))
+    await prepared(connection, timeout)
+    return connection
+
+
+async def prepared(connection: Any, timeout: float) -> None:
+    """Set a session up as `AsyncpgConnection` needs it; it is dropped where that fails."""
     try:
         check_postgres(connection.get_server_version().major)
         for name in ("json", "jsonb"):
@@ -192,7 +222,6 @@ async def _open(url: str, timeout: float) -> Any:
     except BaseException:
         connection.terminate()
         raise
-    return connection
 
 
 def _text(value: str) -> str:

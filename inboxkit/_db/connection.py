@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
     asynccontextmanager,
@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import anyio
 
+from inboxkit._db.blocks import Block
 from inboxkit._db.record import Record, records
 from inboxkit._db.scripts import step_through
 from inboxkit._db.values import encode_parameters
+from inboxkit._sql.postgres.notify import notify
 from inboxkit._sql.statement import Answer, Script, Statement
 from inboxkit.abc import Clock, DriverConnection
 from inboxkit.errors import ClosedError, DatabaseError
@@ -103,7 +105,7 @@ class Connection:
 
     def transaction(self) -> AbstractAsyncContextManager[Transaction]:
         """Run a block in a transaction, like `Database.transaction`, on this connection."""
-        return transaction_on(nullcontext(self))
+        return Block(transaction_on(nullcontext(self)), "transaction")
 
     async def _send(
         self, name: str, sql: str, parameters: tuple[Any, ...], *, returns_rows: bool = True
@@ -133,6 +135,7 @@ class Transaction(Connection):
         self._use = use
         self._depth = depth
         self._after_commit: list[AfterCommit] = []
+        self._notices: dict[tuple[str, str], None] = {}
         self._is_committed = False
 
     def after_commit(self, function: AfterCommit, /) -> None:
@@ -146,9 +149,19 @@ class Transaction(Connection):
             raise ClosedError("after_commit: this transaction is over")
         self._after_commit.append(function)
 
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Transaction]:
+    def notify_at_commit(self, told: Iterable[tuple[str, str]], /) -> None:
+        """Notify these PostgreSQL channels, with their payloads, by this transaction's commit.
+
+        The same pair is sent once, and none of a transaction that rolls back.
+        """
+        self._notices.update(dict.fromkeys(told))
+
+    def transaction(self) -> AbstractAsyncContextManager[Transaction]:
         """Run a block in a nested transaction: a savepoint, undone alone when the block raises."""
+        return Block(self._nested(), "transaction")
+
+    @asynccontextmanager
+    async def _nested(self) -> AsyncIterator[Transaction]:
         savepoint = f"inboxkit_{self._depth + 1}"
         await self._send("savepoint", f"SAVEPOINT {savepoint}", (), returns_rows=False)
         nested = Transaction(self._database, self._driver, self._use, self._depth + 1)
@@ -161,6 +174,7 @@ class Transaction(Connection):
             await self._go_back_to(savepoint)
             raise
         self._after_commit += nested._after_commit
+        self._notices.update(nested._notices)
 
     async def _go_back_to(self, savepoint: str) -> None:
         """Undo what was done since; where that fails, the outer block cannot commit either."""
@@ -176,6 +190,25 @@ class Transaction(Connection):
                 _log.debug("could not go back to savepoint %s", savepoint, exc_info=True)
         if scope.cancelled_caught:
             self._driver.terminate()
+
+    async def _send_notices(self) -> None:
+        """Under a savepoint: what is only a hint must not cost the transaction."""
+        if not self._notices:
+            return
+        savepoint = "inboxkit_notify"
+        begin, end = f"SAVEPOINT {savepoint}", f"RELEASE SAVEPOINT {savepoint}"
+        try:
+            await self._driver.execute(Statement("notify", begin, returns_rows=False))
+            try:
+                await self._driver.execute(notify(self._notices))
+            except DatabaseError as error:
+                _log.warning("other processes are not notified: %s", error)
+                await self._go_back_to(savepoint)
+            else:
+                await self._driver.execute(Statement("notify", end, returns_rows=False))
+        except DatabaseError:
+            # An error of the caller's has aborted the transaction already; its COMMIT says so.
+            _log.debug("no notification is sent", exc_info=True)
 
     async def _run_after_commit(self) -> None:
         if not self._is_committed:
@@ -234,6 +267,7 @@ async def _begun(connection: Connection) -> AsyncIterator[Transaction]:
     transaction = Transaction(connection._database, driver, connection._use)
     try:
         yield transaction
+        await transaction._send_notices()
     except BaseException:
         transaction._is_over = True
         await driver.rollback()

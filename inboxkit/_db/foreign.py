@@ -1,4 +1,4 @@
-"""Connections that the service opened itself, by asyncpg, aiosqlite or psycopg.
+"""Connections that the service opened itself: by asyncpg, aiosqlite, psycopg or SQLAlchemy.
 
 Statements run on them as they are: in whatever transaction is open, unshielded, errors as the driver
 raises them. Nothing is imported that the caller has not imported already.
@@ -6,55 +6,52 @@ raises them. Nothing is imported that the caller has not imported already.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from inboxkit._sql.statement import Answer, Script, Statement
-from inboxkit.abc import Clock
+from inboxkit.abc import Clock, DialectName
 
+from .foreign_sqlalchemy import connection_of, is_sqlalchemy, through_sqlalchemy
 from .placeholders import parse
 from .scripts import step_through
 
-__all__ = ["dialect_of_foreign", "run_on_foreign"]
+__all__ = ["Foreign", "foreign_of"]
 
 T = TypeVar("T")
-
-_KNOWN: dict[tuple[str, str], tuple[str, Literal["postgres", "sqlite"]]] = {
-    ("asyncpg", "Connection"): ("asyncpg", "postgres"),
-    ("asyncpg", "PoolConnectionProxy"): ("asyncpg", "postgres"),
-    ("aiosqlite", "Connection"): ("aiosqlite", "sqlite"),
-    ("psycopg", "AsyncConnection"): ("psycopg", "postgres"),
-}
-"""By package and class. A pool is none of them: it would insert on a connection of its own choice,
-outside of the caller's transaction."""
+Execute: TypeAlias = Callable[[Any, Statement], Awaitable[Answer]]
 
 
-def _find(connection: Any) -> tuple[str, Literal["postgres", "sqlite"]]:
-    for kind in type(connection).__mro__:
-        found = _KNOWN.get((kind.__module__.partition(".")[0], kind.__name__))
-        if found is not None:
-            return found
-    raise TypeError(
-        f"{type(connection).__module__}.{type(connection).__qualname__} is no connection that rows can be "
-        "inserted on: give inboxkit's Connection or Transaction, or one of asyncpg, aiosqlite or psycopg "
-        "(async); for other drivers run the statements of insert_statements()"
-    )
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """One such connection, known."""
+
+    dialect: DialectName
+    """Which SQL it speaks."""
+    execute: Callable[[Statement], Awaitable[Answer]]
+
+    async def run(self, script: Script[T], clock: Clock) -> T:
+        """Run a script's statements in the transaction that is open there, if any."""
+        return await step_through(script, clock, self.execute)
 
 
-def dialect_of_foreign(connection: Any) -> Literal["postgres", "sqlite"]:
-    """Which SQL a foreign connection speaks.
+async def foreign_of(connection: Any) -> Foreign:
+    """Know a foreign connection.
 
     Raises:
         TypeError: It is none that is known.
     """
-    return _find(connection)[1]
-
-
-async def run_on_foreign(connection: Any, script: Script[T], clock: Clock) -> T:
-    """Run a script's statements on a foreign connection, in the transaction that is open there, if any."""
-    driver, _ = _find(connection)
-    execute = {"asyncpg": _asyncpg, "aiosqlite": _aiosqlite, "psycopg": _psycopg}[driver]
-    return await step_through(script, clock, partial(execute, connection))
+    if not is_sqlalchemy(connection):
+        dialect, execute = _find(connection)
+        return Foreign(dialect, partial(execute, connection))
+    outer, driver = await connection_of(connection)
+    dialect, execute = _find(driver)
+    if execute is _asyncpg:
+        # SQLAlchemy begins asyncpg's transaction with the first statement that goes through it.
+        return Foreign(dialect, partial(through_sqlalchemy, outer))
+    return Foreign(dialect, partial(execute, driver))
 
 
 async def _asyncpg(connection: Any, statement: Statement) -> Answer:
@@ -80,3 +77,26 @@ async def _psycopg(connection: Any, statement: Statement) -> Answer:
         await cursor.execute(statement.text.encode(), statement.parameters)
         rows = await cursor.fetchall() if cursor.description else []
     return Answer(rows=rows, rowcount=cursor.rowcount)
+
+
+_KNOWN: dict[tuple[str, str], tuple[DialectName, Execute]] = {
+    ("asyncpg", "Connection"): ("postgres", _asyncpg),
+    ("asyncpg", "PoolConnectionProxy"): ("postgres", _asyncpg),
+    ("aiosqlite", "Connection"): ("sqlite", _aiosqlite),
+    ("psycopg", "AsyncConnection"): ("postgres", _psycopg),
+}
+"""By package and class. A pool is none of them: it would insert on a connection of its own choice,
+outside of the caller's transaction."""
+
+
+def _find(connection: Any) -> tuple[DialectName, Execute]:
+    for kind in type(connection).__mro__:
+        found = _KNOWN.get((kind.__module__.partition(".")[0], kind.__name__))
+        if found is not None:
+            return found
+    raise TypeError(
+        f"{type(connection).__module__}.{type(connection).__qualname__} is no connection that rows can be "
+        "inserted on: give inboxkit's Connection or Transaction, one of asyncpg, aiosqlite or psycopg "
+        "(async), or SQLAlchemy's AsyncConnection or AsyncSession; for other drivers run the statements "
+        "of insert_statements()"
+    )

@@ -53,6 +53,8 @@ _PATTERNS: Final[dict[DialectName, re.Pattern[str]]] = {
         re.VERBOSE | re.DOTALL,
     ),
 }
+_OTHER_PLACEHOLDER: Final = re.compile(r"\?\d*|%s|%\(\w+\)s|(?<![:\w]):[^\W\d]\w*|@[^\W\d]\w*")
+_QUOTED: Final = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`|--[^\n]*")
 _DELIMITER: Final = re.compile(r"/\*|\*/")
 
 _LONGEST_KEPT: Final = 16_384
@@ -139,9 +141,13 @@ def check_arguments(parsed: Parsed, parameters: Sequence[Any], *, statement: str
         placeholders = {0: "no placeholder", 1: "one placeholder ($1)"}.get(
             parsed.count, f"{parsed.count} placeholders ($1 to ${parsed.count})"
         )
+        hint = ""
+        bare = _QUOTED.sub(" ", parsed.text)
+        if not parsed.count and (found := _OTHER_PLACEHOLDER.search(bare)):
+            hint = f"; write $1, $2, … on every database, in place of {found[0]!r}"
         raise DatabaseError(
             f"{statement}: the statement has {placeholders}, and {len(parameters)} arguments were "
-            "given; nothing was sent",
+            f"given{hint}; nothing was sent",
             statement=statement,
         )
 

@@ -14,7 +14,7 @@ from inboxkit._db.placeholders import check_arguments, parse
 from inboxkit._db.postgres_errors import lost
 from inboxkit._db.scripts import step_through
 from inboxkit._sql.statement import Answer, Script, Statement
-from inboxkit.abc import Clock
+from inboxkit.abc import Clock, Notification
 from inboxkit.errors import DatabaseError
 
 __all__ = ["GRACE", "PostgresConnection", "rows_written"]
@@ -45,6 +45,7 @@ class PostgresConnection(ABC):
     def __init__(self, clock: Clock, timeout: float) -> None:
         self._clock = clock
         self._guard = timeout + GRACE
+        self._heard: list[Notification] = []
 
     @property
     @abstractmethod
@@ -76,6 +77,14 @@ class PostgresConnection(ABC):
     @abstractmethod
     def _translated(self, error: Exception, name: str, *, may_commit: bool) -> DatabaseError | None:
         """The error for a driver's; None where it is not the driver's."""
+
+    @abstractmethod
+    async def _subscribe(self, channel: str) -> None:
+        """LISTEN, and note in `_heard` what comes."""
+
+    @abstractmethod
+    async def _hear(self) -> None:
+        """Wait until something was noted in `_heard`, or the session has ended."""
 
     @abstractmethod
     async def close(self) -> None:
@@ -117,6 +126,28 @@ class PostgresConnection(ABC):
                 await self._finish("ROLLBACK", seconds=_ROLLBACK_BOUND)
         except DatabaseError:
             self.terminate()
+
+    async def listen(self, channel: str) -> None:
+        self._check_open("listen")
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        with self._exchange("listen", may_commit=False):
+            await self._subscribe(channel)
+
+    async def notified(self) -> None:
+        # Outside the clock's bracket: nothing is in flight that anybody asked for.
+        while not self._heard:
+            self._check_open("listen")
+            try:
+                await self._hear()
+            except Exception as error:
+                translated = self._translated(error, "listen", may_commit=False)
+                if translated is None:
+                    raise
+                raise translated from error
+
+    def notifications(self) -> list[Notification]:
+        heard, self._heard = self._heard, []
+        return heard
 
     async def _begin(self, name: str, text: str) -> None:
         try:

@@ -9,8 +9,9 @@ from inboxkit._db.postgres import GRACE, PostgresConnection, rows_written
 from inboxkit._db.postgres_errors import NoAnswerError, is_lost, judged, lost
 from inboxkit._db.psycopg_session import PsycopgSession, open_session
 from inboxkit._db.versions import check_postgres
+from inboxkit._sql.postgres.names import quote
 from inboxkit._sql.statement import Answer, Statement
-from inboxkit.abc import Clock, DialectName
+from inboxkit.abc import Clock, DialectName, Notification
 from inboxkit.errors import ConnectError, DatabaseError, ServerTooOldError
 
 __all__ = ["PsycopgConnection", "PsycopgDriver"]
@@ -63,6 +64,16 @@ class PsycopgConnection(PostgresConnection):
             return Answer(rowcount=rowcount)
         columns = tuple(column.name for column in cursor.description)
         return Answer(columns, await cursor.fetchall(), rowcount)
+
+    async def _subscribe(self, channel: str) -> None:
+        self._session.hear(self._note)
+        await self._session.execute(f"LISTEN {quote(channel)}".encode())
+
+    async def _hear(self) -> None:
+        await self._session.read()
+
+    def _note(self, channel: str, payload: str) -> None:
+        self._heard.append(Notification(channel, payload))
 
     async def _finish(self, text: str, *, seconds: float) -> str:
         with self._session.finishing(seconds=seconds):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Final, cast
 
@@ -64,6 +64,30 @@ class PsycopgSession(psycopg.AsyncConnection[tuple[Any, ...]]):
         self._is_waiting = True
         try:
             return await self._drive(Exchange(gen, self.pgconn.socket))
+        finally:
+            self._is_waiting = False
+            if self._is_dropped:
+                self.pgconn.finish()
+
+    def hear(self, note: Callable[[str, str], None]) -> None:
+        """Call `note` with channel and payload of each notification, whenever it is read."""
+        self.pgconn.notify_handler = lambda told: note(told.relname.decode(), told.extra.decode())
+
+    async def read(self) -> None:
+        """Wait until the server says something unasked, and read it.
+
+        Raises:
+            psycopg.Error: The session has ended.
+        """
+        self._is_waiting = True
+        try:
+            await anyio.wait_readable(self.pgconn.socket)
+            if self._is_dropped:
+                raise psycopg.OperationalError("the connection was closed")
+            self.pgconn.consume_input()
+            while (told := self.pgconn.notifies()) is not None:
+                if self.pgconn.notify_handler is not None:
+                    self.pgconn.notify_handler(told)
         finally:
             self._is_waiting = False
             if self._is_dropped:

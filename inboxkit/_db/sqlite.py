@@ -12,7 +12,7 @@ from inboxkit._db.shield import LAST_WORD, outlast
 from inboxkit._db.sqlite_session import MEMORY, SqliteSession
 from inboxkit._db.turnstile import Turnstile
 from inboxkit._sql.statement import Answer, Reading, Script, Statement
-from inboxkit.abc import Clock, DialectName
+from inboxkit.abc import Clock, DialectName, ServerClock
 from inboxkit.errors import DatabaseBusyError, DatabaseError, OutcomeUnknownError
 
 __all__ = ["SqliteConnection", "SqliteDriver", "Worker"]
@@ -277,7 +277,12 @@ class SqliteDriver:
         return 1 if self._path == MEMORY else None
 
     async def connect(self) -> SqliteConnection:
-        session = SqliteSession(self._path, timeout=self._timeout, read_clock=self._read_clock)
+        session = SqliteSession(
+            self._path,
+            timeout=self._timeout,
+            read_clock=self._read_clock,
+            server_clock=self._clock if isinstance(self._clock, ServerClock) else None,
+        )
         worker = self._worker(session)
         self._workers = [other for other in self._workers if not other.has_ended] + [worker]
         with self._clock.external("connect"):

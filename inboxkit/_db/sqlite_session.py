@@ -15,8 +15,11 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from inboxkit._db.placeholders import check_arguments, parse
+from inboxkit._db.scripts import question_of
 from inboxkit._db.sqlite_errors import is_locked, translated
+from inboxkit._sql import server_time
 from inboxkit._sql.statement import Answer, Reading, Script, Statement
+from inboxkit.abc import ServerClock
 from inboxkit.errors import ConnectError, DatabaseBusyError, DatabaseError
 
 __all__ = ["MEMORY", "SqliteSession"]
@@ -36,12 +39,22 @@ class SqliteSession:
         path: The file, or ``:memory:``.
         timeout: Seconds to wait for a lock that another connection holds.
         read_clock: Reads the clock; called in this thread.
+        server_clock: In its place, a clock that asks SQLite.
     """
 
-    def __init__(self, path: str, *, timeout: float, read_clock: Callable[[], Reading]) -> None:
+    def __init__(
+        self,
+        path: str,
+        *,
+        timeout: float,
+        read_clock: Callable[[], Reading],
+        server_clock: ServerClock | None = None,
+    ) -> None:
         self._path = path
         self._timeout = timeout
-        self._read_clock = read_clock
+        self._read_clock = self._ask_for_time if server_clock is not None else read_clock
+        self._host_clock = read_clock
+        self._server_clock = server_clock
         self._begun = False
         self._stopping = threading.Event()
         self._closing = threading.Lock()  # interrupt() must not meet a close()
@@ -207,6 +220,12 @@ class SqliteSession:
             return result
         finally:
             steps.close()
+
+    def _ask_for_time(self) -> Reading:
+        clock = self._server_clock
+        assert clock is not None
+        before = self._host_clock()
+        return clock.told(server_time.read(self.execute(question_of(clock))), before.monotonic)
 
     def _check_stop(self, name: str) -> None:
         if self._stopping.is_set():

@@ -38,6 +38,7 @@ def check(dialect: Dialect, spec: InboxSpec, info: TableInfo) -> None:
         _check_null(dialect, spec, role, column, found)
         _check_update(dialect, spec, role, column, found)
         _check_filled(dialect, spec, role, column, found)
+    _check_others(dialect, spec, info)
     _check_unique(dialect, spec, info)
     _check_precision(dialect, spec, info)
 
@@ -193,6 +194,23 @@ def _check_filled(
         table=spec.name,
         column=column.name,
     )
+
+
+def _check_others(dialect: Dialect, spec: InboxSpec, info: TableInfo) -> None:
+    """Columns that the description does not know are left out by inserts."""
+    described = [column.name for _, column in spec.roles()]
+    for found in info.columns:
+        if found.nullable or found.has_default or found.computed or found.always_identity:
+            continue
+        if any(info.same(found.name, name) for name in described):
+            continue
+        raise SchemaError(
+            f"column {found.name!r} of table {spec.name!r} is NOT NULL without a default, and the "
+            f"description does not know it, so that every insert would fail; describe it, as "
+            f"role.column(), or {cures.leave_out(dialect, spec, info, found)}",
+            table=spec.name,
+            column=found.name,
+        )
 
 
 def _check_unique(dialect: Dialect, spec: InboxSpec, info: TableInfo) -> None:

@@ -14,6 +14,7 @@ import asyncpg
 import psycopg
 import pytest
 from psycopg.rows import dict_row
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from inboxkit import (
     Column,
@@ -114,6 +115,18 @@ def of_aiosqlite(row_factory: Any) -> Any:
     return connect
 
 
+def of_sqlalchemy(driver: str, kind: str) -> Any:
+    @asynccontextmanager
+    async def connect(url: str) -> AsyncIterator[Foreign]:
+        engine = create_async_engine(url.replace("://", f"+{driver}://", 1))
+        async with engine.connect() as plain, AsyncSession(engine) as session:
+            connection: Any = plain if kind == "connection" else session
+            yield Foreign(connection, connection.commit, connection.rollback)
+        await engine.dispose()
+
+    return connect
+
+
 def as_dict(cursor: sqlite3.Cursor, values: tuple[Any, ...]) -> dict[str, Any]:
     return {column[0]: value for column, value in zip(cursor.description, values, strict=True)}
 
@@ -126,6 +139,9 @@ KINDS: dict[str, tuple[str, Any]] = {
     "aiosqlite": ("sqlite", of_aiosqlite(None)),
     "aiosqlite of rows": ("sqlite", of_aiosqlite(sqlite3.Row)),
     "aiosqlite of dicts": ("sqlite", of_aiosqlite(as_dict)),
+    "SQLAlchemy asyncpg": ("postgres", of_sqlalchemy("asyncpg", "session")),
+    "SQLAlchemy psycopg": ("postgres", of_sqlalchemy("psycopg", "connection")),
+    "SQLAlchemy aiosqlite": ("sqlite", of_sqlalchemy("aiosqlite", "session")),
 }
 
 OnForeign = Callable[[Callable[[Foreign, Database], Awaitable[None]]], None]

@@ -21,6 +21,8 @@ MODULES = [
     "inboxkit.broker",
     "inboxkit.clock",
     "inboxkit.codec",
+    "inboxkit.contrib.asyncpg",
+    "inboxkit.contrib.sqlalchemy",
     "inboxkit.database",
     "inboxkit.errors",
     "inboxkit.events",
@@ -111,7 +113,13 @@ SIGNATURES: dict[str, tuple[Any, list[str]]] = {
     "Backoff.immediate": (inboxkit.Backoff.immediate, []),
     "Broker": (
         inboxkit.Broker.__init__,
-        ["database", "*", f"lease={SECONDS_30}", f"poll_interval={SECOND}"],
+        [
+            "database",
+            "*",
+            f"lease={SECONDS_30}",
+            f"poll_interval={SECOND}",
+            "listen_notify=False",
+        ],
     ),
     "Broker.publish": (
         inboxkit.Broker.publish,

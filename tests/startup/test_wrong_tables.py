@@ -84,7 +84,8 @@ def test_missing_column_stops_the_start_and_its_cure_is_one(
         spec = full(table)
         column = "note" if missing == "own" else COLUMNS[missing].name
         quoted = await make(
-            db, full(table, id=Column("other", type=int)) if missing == "id" else spec
+            db,
+            full(table, id=Column("other", type=int, generated=True)) if missing == "id" else spec,
         )
         if missing != "id":
             for (index,) in await db.fetch(INDEXES[db.dialect], table):

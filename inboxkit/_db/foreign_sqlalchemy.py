@@ -1,0 +1,148 @@
+"""SQLAlchemy's `AsyncConnection` and `AsyncSession`: what is beneath them, and what follows a commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any, ClassVar
+from weakref import WeakKeyDictionary, WeakSet
+
+from inboxkit._sql.statement import Answer, Statement
+
+__all__ = ["after_foreign_commit", "connection_of", "is_sqlalchemy", "through_sqlalchemy"]
+
+_KINDS = frozenset({"AsyncConnection", "AsyncSession", "async_scoped_session"})
+
+
+def is_sqlalchemy(connection: Any) -> bool:
+    """Whether it is one of the two."""
+    return any(
+        kind.__name__ in _KINDS and kind.__module__.startswith("sqlalchemy.")
+        for kind in type(connection).__mro__
+    )
+
+
+async def connection_of(given: Any) -> tuple[Any, Any]:
+    """The `AsyncConnection`, inside its transaction, and the driver's own connection beneath it.
+
+    A session is asked for the connection of its default bind.
+    """
+    outer = await given.connection() if _is_session(given) else given
+    if not outer.in_transaction():
+        # As any statement of the caller's would; else its commit() would find nothing to commit.
+        await outer.begin()
+    raw = await outer.get_raw_connection()
+    return outer, raw.driver_connection
+
+
+async def through_sqlalchemy(connection: Any, statement: Statement) -> Answer:
+    """Run a statement whose placeholders the dialect takes as they are."""
+    result = await connection.exec_driver_sql(statement.text, statement.parameters or None)
+    rows = [tuple(row) for row in result.fetchall()] if result.returns_rows else []
+    return Answer(rows=rows, rowcount=len(rows))
+
+
+def after_foreign_commit(connection: Any, key: Hashable, function: Callable[[], None]) -> None:
+    """Call a function, one for each key, after the commit of the transaction that is open there.
+
+    For an `AsyncConnection` that is when it is given back, or begins its next transaction: it tells of
+    a commit only beforehand. Nothing is called for connections of other kinds, whose commits nobody
+    tells of.
+    """
+    if not is_sqlalchemy(connection):
+        return
+    if _is_session(connection):
+        session = connection if hasattr(connection, "sync_session") else connection.registry()
+        _Session.of(session.sync_session).functions[key] = function
+    else:
+        _Connection.of(connection.sync_connection).functions[key] = function
+
+
+def _is_session(given: Any) -> bool:
+    return hasattr(given, "sync_session") or type(given).__name__ == "async_scoped_session"
+
+
+class _Session:
+    """What follows a session's commits."""
+
+    _known: ClassVar[WeakKeyDictionary[Any, _Session]] = WeakKeyDictionary()
+
+    def __init__(self, session: Any) -> None:
+        from sqlalchemy import event  # noqa: PLC0415 - installed, since the session is of it
+
+        self.functions: dict[Hashable, Callable[[], None]] = {}
+        event.listen(session, "after_commit", self._committed)
+        event.listen(session, "after_rollback", self._rolled_back)
+
+    @classmethod
+    def of(cls, session: Any) -> _Session:
+        found = cls._known.get(session)
+        if found is None:
+            found = cls._known[session] = cls(session)
+        return found
+
+    def _committed(self, session: Any) -> None:
+        if not session.in_nested_transaction():
+            _call(self.functions)
+
+    def _rolled_back(self, session: Any) -> None:
+        if not session.in_nested_transaction():
+            self.functions.clear()
+
+
+class _Connection:
+    """What follows a connection's commits."""
+
+    _known: ClassVar[WeakKeyDictionary[Any, _Connection]] = WeakKeyDictionary()
+    _committed: ClassVar[WeakKeyDictionary[Any, _Connection]] = WeakKeyDictionary()
+    """By the pool's record: whose commit was told, and is done when the record comes back."""
+    _pools: ClassVar[WeakSet[Any]] = WeakSet()
+
+    def __init__(self, connection: Any) -> None:
+        from sqlalchemy import event  # noqa: PLC0415 - installed, since the connection is of it
+
+        self.functions: dict[Hashable, Callable[[], None]] = {}
+        self._due: dict[Hashable, Callable[[], None]] = {}
+        event.listen(connection, "commit", self._commits)
+        event.listen(connection, "rollback", self._rolls_back)
+        event.listen(connection, "begin", self._begins)
+        pool = connection.engine.pool
+        if pool not in self._pools:
+            self._pools.add(pool)
+            event.listen(pool, "checkin", _checked_in)
+
+    @classmethod
+    def of(cls, connection: Any) -> _Connection:
+        found = cls._known.get(connection)
+        if found is None:
+            found = cls._known[connection] = cls(connection)
+        return found
+
+    def _commits(self, connection: Any) -> None:
+        self._due |= self.functions
+        self.functions.clear()
+        record = connection.connection._connection_record
+        if record is not None:
+            self._committed[record] = self
+
+    def _rolls_back(self, _connection: Any) -> None:
+        self.functions.clear()
+
+    def _begins(self, _connection: Any) -> None:
+        self.finish()
+
+    def finish(self) -> None:
+        """The commit is done."""
+        _call(self._due)
+
+
+def _checked_in(_driver_connection: Any, record: Any) -> None:
+    committed = _Connection._committed.pop(record, None)
+    if committed is not None:
+        committed.finish()
+
+
+def _call(functions: dict[Hashable, Callable[[], None]]) -> None:
+    called = list(functions.values())
+    functions.clear()
+    for function in called:
+        function()
