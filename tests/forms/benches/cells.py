@@ -47,6 +47,7 @@ REFUSED: Final = [
 BUILT: Final = [
     Cell("lease", "sqlite"),
     Cell("lease", "postgres"),
+    Cell("row lock", "postgres"),
 ]
 """What works by now. A cell that is served and not in here must refuse to open, so that it is not
 forgotten once it does."""

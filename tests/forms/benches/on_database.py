@@ -251,7 +251,20 @@ class DatabaseBench(Bench):
 
 
 class OpenBench(DatabaseBench):
-    """For tests of one form alone: each `form` is another instance's, on what the test wants."""
+    """For tests of one form alone: each `form` is another instance's, on what the test wants. The
+    bench is a database as forms see it, itself."""
+
+    async def run(self, script: Script[Any]) -> Any:
+        """Run a script, and note it."""
+        return await self.lender.run(script)
+
+    async def acquire(self) -> DriverConnection:
+        """Lend a session."""
+        return await self.lender.acquire()
+
+    async def release(self, session: Any) -> None:  # type: ignore[override]
+        """Take a session back."""
+        await self.lender.release(session)
 
     def form(  # type: ignore[override]
         self, group: str = "a", *, cap: int | None = None, runner: Any = None, step: int = 0
