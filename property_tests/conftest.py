@@ -14,6 +14,8 @@ from hypothesis import Phase, settings
 
 # The test modules share `worlds`, and are not a package themselves.
 sys.path.insert(0, str(Path(__file__).parent))
+# And so are the benches of the claim forms.
+sys.path.insert(1, str(Path(__file__).parents[1] / "tests" / "forms"))
 
 from worlds.cells import Cell, open_cell
 

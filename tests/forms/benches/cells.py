@@ -1,0 +1,75 @@
+"""Which claim form is served on which database, as it is documented, and which of that is built."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from inboxkit._core.spec import ClaimFormName
+
+__all__ = [
+    "BACKENDS",
+    "CELLS",
+    "DATABASES",
+    "MODEL",
+    "REFUSED",
+    "SERVED",
+    "UNBUILT",
+    "Cell",
+    "dialect_of",
+]
+
+
+@dataclass(frozen=True, order=True)
+class Cell:
+    """One claim form on one database, or on the model."""
+
+    form: ClaimFormName
+    database: str
+
+    def __str__(self) -> str:
+        return f"{self.form} on {self.database}".replace(" ", "-")
+
+
+DATABASES: Final = ("sqlite", "postgres", "mariadb", "mysql")
+BACKENDS: Final = ("asyncio", "trio")
+MODEL: Final = "model"
+
+SERVED: Final[dict[ClaimFormName, tuple[str, ...]]] = {
+    "row lock": ("postgres", "mariadb", "mysql"),
+    "lease": ("sqlite", "postgres", "mariadb", "mysql"),
+    "advisory lock": ("sqlite", "postgres", "mariadb", "mysql"),
+}
+REFUSED: Final = [
+    Cell(form, name) for form in SERVED for name in DATABASES if name not in SERVED[form]
+]
+
+BUILT: Final = [
+    Cell("lease", "sqlite"),
+    Cell("lease", "postgres"),
+    Cell("lease", "mariadb"),
+    Cell("lease", "mysql"),
+    Cell("row lock", "postgres"),
+    Cell("advisory lock", "sqlite"),
+    Cell("advisory lock", "postgres"),
+]
+"""What works by now. A cell that is served and not in here must refuse to open, so that it is not
+forgotten once it does."""
+
+_DIALECTS: Final = {"mariadb": "mysql"}
+
+
+def dialect_of(database: str) -> str:
+    """The name of a database's dialect: MariaDB and MySQL have one."""
+    return _DIALECTS.get(database, database)
+
+
+_WORKING: Final = {(cell.form, dialect_of(cell.database)) for cell in BUILT}
+UNBUILT: Final = [
+    Cell(form, name)
+    for form in SERVED
+    for name in SERVED[form]
+    if (form, dialect_of(name)) not in _WORKING
+]
+CELLS: Final = [*(Cell(form, MODEL) for form in SERVED), *BUILT]
+"""Where the suite runs."""
