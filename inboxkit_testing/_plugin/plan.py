@@ -156,7 +156,7 @@ class Plan:
     def _is_in_real_time(self) -> bool:
         """A test that asks for a database, and says nothing about time, gets the real one."""
         names = self.item.fixturenames
-        if "inbox_app" in names or self.item.get_closest_marker("inbox") is not None:
+        if {"inbox_app", "inbox_world"}.intersection(names) or self.item.get_closest_marker("inbox") is not None:
             return False
         return "inbox_database" in names
 
