@@ -184,7 +184,9 @@ class _Gathering:
         if not life.finals or not isinstance(moment.event, events.Claimed):
             return life
         if self._may_be_another(life, moment.event, len(lives)):
-            lives.append(life := Life(row, inserted[len(lives)] if len(lives) < len(inserted) else None))
+            lives.append(
+                life := Life(row, inserted[len(lives)] if len(lives) < len(inserted) else None)
+            )
         elif life.claimed_again is None:
             life.claimed_again = moment
         return life

@@ -76,13 +76,11 @@ def order_per_key(history: History, queues: Collection[str]) -> None:
         place = (event.instance, event.queue, event.key)
         before = last.get(place)
         if before is not None and before[0].claimed.index > hold.claimed.index:
-            if not any(
-                before[1].began.index > death.index > hold.claimed.index
-                for death in history.facts.deaths
-            ):
-                text = f"it was claimed before row {before[0].row[1]!r} of its key, and handled after it"
-                moments = (hold.claimed, before[1].began, run.began)
-                broken(history, "order_per_key", run.row, text, *moments, with_rows=[before[0].row])
+            text = (
+                f"it was claimed before row {before[0].row[1]!r} of its key, and handled after it"
+            )
+            moments = (hold.claimed, before[1].began, run.began)
+            broken(history, "order_per_key", run.row, text, *moments, with_rows=[before[0].row])
         last[place] = (hold, run)
 
 
@@ -100,6 +98,8 @@ def never_before_due(history: History) -> None:
             elif isinstance(event, events.Claimed):
                 due = put_off.event.due if put_off is not None else None
                 if due is not None and event.at < due:
-                    text = f"it was claimed at {event.at.isoformat()} and is due at {due.isoformat()}"
+                    text = (
+                        f"it was claimed at {event.at.isoformat()} and is due at {due.isoformat()}"
+                    )
                     broken(history, "never_before_due", life.row, text, put_off, moment)
                 put_off = None

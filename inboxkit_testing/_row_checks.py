@@ -4,25 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from inboxkit import events
 
-from ._facts import Hold, Life
+from ._facts import Hold, Life, RowKey
 from ._violations import broken
-from .marks import Began, Cut, Ended
+from .marks import Armed, Began, Cut, Ended
 
 if TYPE_CHECKING:
     from .history import History
 
-__all__ = ["attempts", "caps", "none_settled_twice", "nothing_lost"]
+__all__ = ["Left", "attempts", "caps", "none_settled_twice", "nothing_lost"]
 
 
-def nothing_lost(history: History, left: Collection[Any] | None) -> None:
+Left: TypeAlias = Collection[Any] | Mapping[str, Collection[Any]]
+"""Ids, or ids by queue."""
+
+
+def nothing_lost(history: History, left: Left | None) -> None:
     """See `History.nothing_lost`."""
     for life in history.facts.all_lives():
         is_last = history.facts.lives[life.row][-1] is life
-        is_left = left is not None and is_last and life.row[1] in left
+        is_left = is_last and _is_left(life.row, left)
         last = life.moments[-1] if life.moments else life.published
         if life.finals:
             finished = life.finals[-1]
@@ -34,6 +38,11 @@ def nothing_lost(history: History, left: Collection[Any] | None) -> None:
                 "" if left is None else ", and no longer there"
             )
             broken(history, "nothing_lost", life.row, text, life.published, last)
+
+
+def _is_left(row: RowKey, left: Left | None) -> bool:
+    ids = left.get(row[0], ()) if isinstance(left, Mapping) else left
+    return ids is not None and row[1] in ids
 
 
 def _may_be_settled(life: Life) -> bool:
@@ -95,7 +104,8 @@ def _may_skip(history: History, hold: Hold, may_skip: bool | None) -> bool:
         return may_skip
     facts = history.facts
     return any(
-        moment.index < hold.claimed.index and (moment in facts.deaths or isinstance(moment.event, Cut))
+        moment.index < hold.claimed.index
+        and (moment in facts.deaths or isinstance(moment.event, Cut | Armed))
         for moment in history.moments
     )
 
@@ -134,7 +144,9 @@ def caps(history: History, max_attempts: int | Mapping[str, int] | None) -> None
         if isinstance(event, Began) and event.attempt > cap:
             text = f"delivery {event.attempt} is past the cap of {cap}"
         elif isinstance(event, events.DeadLettered) and event.attempt < cap:
-            text = f"it went to the dead letter at delivery {event.attempt}, before the cap of {cap}"
+            text = (
+                f"it went to the dead letter at delivery {event.attempt}, before the cap of {cap}"
+            )
         elif isinstance(event, events.Retried) and event.attempt >= cap:
             text = f"delivery {event.attempt} was the last by the cap of {cap}, and is retried"
         if text is not None:

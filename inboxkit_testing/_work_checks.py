@@ -47,9 +47,7 @@ def one_in_work_per_key(history: History, queues: Collection[str]) -> None:
     _one_at_a_time(history, "one_in_work_per_key", key_of, "its key")
 
 
-def _one_at_a_time(
-    history: History, rule: str, part_of: Callable[[Run], Any], what: str
-) -> None:
+def _one_at_a_time(history: History, rule: str, part_of: Callable[[Run], Any], what: str) -> None:
     for runs in history.facts.runs_by(part_of).values():
         longest = runs[0]
         for run in runs[1:]:
@@ -80,7 +78,9 @@ def lease_exclusiveness(history: History) -> None:
                 if _is_in_force(other, hold, history):
                     until = _until_at(other, hold.claimed)
                     text = f"it was claimed under a lease in force until {until}"
-                    broken(history, "lease_exclusiveness", hold.row, text, other.claimed, hold.claimed)
+                    broken(
+                        history, "lease_exclusiveness", hold.row, text, other.claimed, hold.claimed
+                    )
             earlier.append(hold)
 
 
@@ -94,7 +94,10 @@ def _is_in_force(hold: Hold, claim: Hold, history: History) -> bool:
     ):
         return False
     # A delivery that has ended may be written although nobody could say so yet.
-    if any(run.ended and run.ended.index < claim.claimed.index and not run.was_killed for run in hold.runs):
+    if any(
+        run.ended and run.ended.index < claim.claimed.index and not run.was_killed
+        for run in hold.runs
+    ):
         return False
     return bool(hold.runs) or hold.death is None
 

@@ -49,9 +49,7 @@ class _Sent:
 
     def ends_with(self, operation: Operation) -> bool:
         sent = (
-            each
-            for each in self._recording
-            if each.number >= self._first and each.kind in _COUNTED
+            each for each in self._recording if each.number >= self._first and each.kind in _COUNTED
         )
         found = next((each for n, each in enumerate(sent, 1) if n == self._k), None)
         if found is None:

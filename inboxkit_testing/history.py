@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
@@ -12,6 +12,7 @@ from inboxkit import Service, events
 from . import _order_checks, _row_checks, _work_checks
 from ._facts import Facts, Moment, gather
 from ._queues import QueueFacts, queues_of
+from ._row_checks import Left
 from .history_log import read_log
 from .timeline import Timeline
 
@@ -100,12 +101,13 @@ class History:
 
     # Single rows
 
-    def nothing_lost(self, left: Collection[Any] | None = None) -> Self:
+    def nothing_lost(self, left: Left | None = None) -> Self:
         """Every row that was published or claimed is finished or a dead letter.
 
         Args:
-            left: Ids of rows that are still in their tables, unfinished: those are not lost. A row
-                that was finished must not be among them. None: none is left, as after a `drain`.
+            left: Ids of rows that are still in their tables, unfinished, or such by queue: those
+                are not lost. A row that was finished must not be among them. None: none is known to
+                be left, as after a `drain`.
         """
         _row_checks.nothing_lost(self, left)
         return self
@@ -191,7 +193,7 @@ class History:
         _order_checks.never_before_due(self)
         return self
 
-    def check_all(self, *, left: Collection[Any] | None = None) -> Self:
+    def check_all(self, *, left: Left | None = None) -> Self:
         """Every check that says something of this history; the first that fails raises.
 
         Args:

@@ -122,7 +122,7 @@ def _decode(name: str, value: Any) -> Any:
         return timedelta(seconds=value)
     if isinstance(value, dict):
         ((kind, text),) = value.items()
-        return {"uuid": UUID, "hex": bytes.fromhex}.get(kind, str)(text)
+        return UUID(text) if kind == "uuid" else bytes.fromhex(text) if kind == "hex" else text
     return value
 
 
@@ -138,7 +138,9 @@ def _read(path: Path) -> Iterator[tuple[datetime, str, events.Event]]:
         except (ValueError, KeyError, TypeError) as error:
             if not line.endswith("\n"):
                 return  # its process was killed while it wrote
-            raise ValueError(f"{path}, line {number}: not an event of HistoryHandler: {error}") from error
+            raise ValueError(
+                f"{path}, line {number}: not an event of HistoryHandler: {error}"
+            ) from error
         yield logged, process, event
 
 

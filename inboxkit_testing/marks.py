@@ -13,7 +13,7 @@ import anyio
 from inboxkit import Ack, Delivery, Drop, Outcome, Service, Settle, events
 from inboxkit.errors import ClosedError, DeclarationError, DecodeError, LeaseLostError
 
-__all__ = ["Began", "Crashed", "Cut", "Ended", "Healed", "Note", "note_calls", "send"]
+__all__ = ["Armed", "Began", "Crashed", "Cut", "Ended", "Healed", "Note", "note_calls", "send"]
 
 _logger = logging.getLogger("inboxkit")
 
@@ -38,6 +38,11 @@ class Cut(Note):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Healed(Note):
     """The instance reaches its database again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Armed(Note):
+    """At a statement that is still to come the instance will crash, or lose a reply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

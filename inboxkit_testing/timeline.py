@@ -142,7 +142,9 @@ def line_of(event: events.Event, start: datetime, at: datetime | None = None) ->
     """One line: time since `start`, instance and queue, row, what happened."""
     row = f"row {event.id}" if isinstance(event, events.RowEvent) else ""
     place = "/".join(dict.fromkeys(name for name in (event.instance, event.queue) if name))
-    return f"{_since((at or event.at) - start):>15}  {place:<19} {row:<7} {describe(event)}".rstrip()
+    return (
+        f"{_since((at or event.at) - start):>15}  {place:<19} {row:<7} {describe(event)}".rstrip()
+    )
 
 
 def describe(event: events.Event) -> str:  # noqa: PLR0911, PLR0912 - one arm an event

@@ -24,7 +24,7 @@ from .faults import Fault
 from .history import History
 from .instances import Instance, made_by
 from .links import How
-from .marks import Cut, Healed, Note, send
+from .marks import Armed, Cut, Healed, Note, send
 from .timeline import Timeline, recorded
 
 __all__ = ["World"]
@@ -189,9 +189,7 @@ class World:
         instance.database.crash_nowait()
         await instance.buried()
 
-    def crash_at(
-        self, name: str, statement: int | str, when: When = "before"
-    ) -> Fault:
+    def crash_at(self, name: str, statement: int | str, when: When = "before") -> Fault:
         """Have an instance crash at a statement that it is still to send.
 
         Args:
@@ -211,7 +209,11 @@ class World:
             ValueError: No such statement or moment.
         """
         instance = self._running(name, "crash_at")
-        return arm_crash(instance.database, statement, when)
+        fault = arm_crash(instance.database, statement, when)
+        which = f"statement {statement}" if isinstance(statement, int) else repr(statement)
+        text = f"loses the reply of {which}" if when == "reply lost" else f"crashes {when} {which}"
+        send(Armed(at=self.clock.now(), instance=name, queue="", text=f"from now: {text}"))
+        return fault
 
     def partition(self, name: str, how: How = "hang") -> None:
         """Cut one instance from the database.
@@ -379,7 +381,9 @@ class World:
 
     def _open(self) -> TaskGroup:
         if self._tasks is None:
-            raise ClosedError("this World is not open: `async with World(factory, database) as world`")
+            raise ClosedError(
+                "this World is not open: `async with World(factory, database) as world`"
+            )
         return self._tasks
 
     def _running(self, name: str, what: str) -> Instance:

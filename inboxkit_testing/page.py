@@ -1,0 +1,4 @@
+"""x"""
+from .timeline import Timeline
+def render(timeline: Timeline, *, title: str) -> str:
+    return ""
