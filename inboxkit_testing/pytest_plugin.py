@@ -29,6 +29,7 @@ from inboxkit_testing._plugin.collect import choose_parameters, make_items, plan
 from inboxkit_testing._plugin.databases import Databases, make_database
 from inboxkit_testing._plugin.options import Options, add_options, read_options
 from inboxkit_testing._plugin.plan import CLOCKS, OPENED, Plan
+from inboxkit_testing._plugin.timelines import kept_if_failed
 
 if TYPE_CHECKING:
     from inboxkit import Service
@@ -95,7 +96,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
     plan = item.stash.get(_plan, None)
     if plan is None:
         return (yield)
-    with plan.current():
+    folder = item.config.stash[_options].timeline
+    with plan.current(), kept_if_failed(folder, plan) if folder else contextlib.nullcontext():
         return (yield)
 
 
