@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import json
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from typing import Any
 
@@ -17,6 +17,7 @@ from .timeline import Timeline, describe
 __all__ = ["render"]
 
 _MOST_LINES_WITHOUT_SCRIPT = 500
+_NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 def render(timeline: Timeline, *, title: str = "Timeline") -> str:
@@ -44,7 +45,7 @@ class _Page:
     def __init__(self, timeline: Timeline) -> None:
         pairs = zip(timeline.times, timeline.events, strict=True)
         moments = [Moment(index, at, event) for index, (at, event) in enumerate(pairs)]
-        self._start = min((moment.at for moment in moments), default=datetime.min)
+        self._start = min((moment.at for moment in moments), default=_NEVER)
         self._facts: Facts = gather(moments)
         self._instances: dict[str, int] = {}
         self._rows: dict[RowKey, int] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -415,9 +416,9 @@ async def create_schema(db: Database) -> None:
     dialect = get_dialect(db.dialect)
     for row in (Changes, Postings):
         for statement in create_table(dialect, row.spec):
-            for kind in ("TABLE", "INDEX"):
-                statement = statement.replace(f"CREATE {kind} ", f"CREATE {kind} IF NOT EXISTS ")
-            await db.execute(statement)
+            await db.execute(
+                re.sub("^CREATE (TABLE|INDEX) ", r"CREATE \1 IF NOT EXISTS ", statement)
+            )
 
 
 def service(database: Database, pause: float = 1.0) -> Service:
@@ -548,7 +549,7 @@ def test_processes_of_one_name_are_told_apart(tmp_path: Path) -> None:
 def test_logs_that_cannot_be_judged_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "log"
     write_log(path, *Story().publishes(1).finishes("a", 1).events)
-    with pytest.raises(ValueError, match="no claims: set .* to DEBUG"):
+    with pytest.raises(ValueError, match=r"no claims: set .* to DEBUG"):
         History.from_log(path)
     path.write_text("hello\n")
     with pytest.raises(ValueError, match=r"log, line 1: not an event"):
