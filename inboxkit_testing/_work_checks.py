@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from inboxkit import events
+
 from ._facts import Hold, Moment, Run
 from ._violations import broken
 
@@ -81,7 +83,23 @@ def lease_exclusiveness(history: History) -> None:
                     broken(
                         history, "lease_exclusiveness", hold.row, text, other.claimed, hold.claimed
                     )
+                if (late := _late_write(other, hold.claimed, history)) is not None:
+                    text = f"it was written for {other.event.instance!r} after it was claimed again"
+                    moments = (other.claimed, hold.claimed, late)
+                    broken(history, "lease_exclusiveness", hold.row, text, *moments)
             earlier.append(hold)
+
+
+def _late_write(hold: Hold, claim: Moment, history: History) -> Moment | None:
+    """What was written for a hold although somebody had claimed the row since."""
+    writes = [moment for moment, _ in hold.renewals]
+    if hold.end is not None and not isinstance(hold.end.event, events.Lost):
+        writes.append(hold.end)
+    for write in writes:
+        # What was written just before may be logged just after.
+        if write.index > claim.index and write.at - claim.at > history.slack:
+            return write
+    return None
 
 
 def _is_in_force(hold: Hold, claim: Hold, history: History) -> bool:

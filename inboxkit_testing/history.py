@@ -162,7 +162,7 @@ class History:
         return self
 
     def lease_exclusiveness(self) -> Self:
-        """No row is claimed while somebody's lease of it is in force."""
+        """No row is claimed while a lease of it is in force, nor written for one who has lost it."""
         _work_checks.lease_exclusiveness(self)
         return self
 

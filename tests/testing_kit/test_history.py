@@ -205,6 +205,20 @@ BREAKS: list[tuple[str, Story, Callable[[History], Any], int, tuple[str, ...]]] 
         ("a", "b"),
     ),
     (
+        "lease_exclusiveness",
+        Story().claims("a", 1).after(31).claims("b", 1, 2).after(1).renews("a", 1),
+        lambda h: h.lease_exclusiveness(),
+        1,
+        ("a", "b"),
+    ),
+    (
+        "lease_exclusiveness",
+        Story().claims("a", 1).after(31).claims("b", 1, 2).after(1).finishes("a", 1),
+        lambda h: h.lease_exclusiveness(),
+        1,
+        ("a", "b"),
+    ),
+    (
         "order_per_group",
         Story().publishes(1, 2).after(1).handles("a", 2, group="g").handles("b", 1, group="g"),
         lambda h: h.order_per_group("jobs"),

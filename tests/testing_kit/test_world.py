@@ -264,18 +264,23 @@ async def test_in_a_long_partition_the_other_takes_over(inbox_world: Start, how:
 
 
 async def test_what_hung_arrives_late_and_is_fenced(inbox_world: Start) -> None:
-    world = await inbox_world(serving(sleeping(5)))
+    world = await inbox_world(serving(sleeping(8.9)))
     await world.start("a")
     await world.publish("jobs", b"x", by="a")
-    await world.advance(4.9 * SECOND)
-    world.partition("a")
-    await world.advance(6 * SECOND)  # its settlement hangs; the row is free now
-    await world.start("b")
+    await world.advance(4 * SECOND)
+    world.partition("a")  # so nothing is renewed, and the settlement hangs
+    await world.advance(4.95 * SECOND)
+    # By its clock the lease is over, and it is right to take the row.
+    await world.start("b", clock_offset=1.5 * SECOND)
     await world.settle()
-    assert [event.instance for event in world.timeline.of(events.Claimed)] == ["a", "b"]
+    claims = [(e.instance, e.attempt) for e in world.timeline.of(events.Claimed)]  # type: ignore[attr-defined]
+    assert claims == [("a", 1), ("b", 2)]
     before = outside(world.database)
+    await world.advance(0.1 * SECOND)
     world.heal("a")
     await world.settle()
+    (lost,) = world.timeline.of(events.Lost)
+    assert (lost.instance, "another lease" in lost.reason) == ("a", True)  # type: ignore[attr-defined]
     assert outside(world.database) == before == ([], [(3, True)])
     await world.drain()
     world.history.check_all()
