@@ -37,6 +37,8 @@ class Run:
 
     row: RowKey
     began: Moment
+    hold: Hold | None = None
+    """What held its row; None: nothing is known of it."""
     ended: Moment | None = None
     """Its end, or its process's; None: it goes on."""
 
@@ -65,6 +67,11 @@ class Hold:
     runs: list[Run] = field(default_factory=list)
     death: Moment | None = None
     """Its process's, where that came before the end."""
+
+    @property
+    def is_by_connection(self) -> bool:
+        """Whether a session holds the row, and no lease."""
+        return self.event.locked_until is None
 
     @property
     def event(self) -> events.Claimed:
@@ -163,7 +170,7 @@ class _Gathering:
             case events.Renewed(locked_until=until) if hold is not None:
                 hold.renewals.append((moment, until))
             case Began():
-                self._runs[place] = run = Run(row, moment)
+                self._runs[place] = run = Run(row, moment, hold)
                 self._facts.runs.append(run)
                 if hold is not None:
                     hold.runs.append(run)

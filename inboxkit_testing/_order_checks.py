@@ -67,10 +67,9 @@ def _place(event: Began) -> tuple[Any, ...]:
 def order_per_key(history: History, queues: Collection[str]) -> None:
     """See `History.order_per_key`."""
     last: dict[Any, tuple[Hold, Run]] = {}
-    holds = {id(run): hold for hold in history.facts.holds for run in hold.runs}
     for run in history.facts.runs:
         event = run.event
-        hold = holds.get(id(run))
+        hold = run.hold
         if event.key is None or (queues and event.queue not in queues) or hold is None:
             continue
         place = (event.instance, event.queue, event.key)

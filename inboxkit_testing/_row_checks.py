@@ -119,7 +119,8 @@ def _may_be_given_back(one: Hold, other: Hold) -> bool:
     event = one.end.event
     if isinstance(event, events.Released):
         return event.given_back
-    return False
+    # A row lock counts nothing before the settlement.
+    return isinstance(event, events.Lost) and one.is_by_connection
 
 
 def _was_stopped(hold: Hold) -> bool:

@@ -10,6 +10,7 @@ from inboxkit import events
 
 from ._facts import Hold, Moment, Run
 from ._violations import broken
+from .marks import Cut
 
 if TYPE_CHECKING:
     from .history import History
@@ -53,7 +54,10 @@ def _one_at_a_time(history: History, rule: str, part_of: Callable[[Run], Any], w
     for runs in history.facts.runs_by(part_of).values():
         longest = runs[0]
         for run in runs[1:]:
-            if not _is_over(longest.ended, run.began, history):
+            if not (
+                _is_over(longest.ended, run.began, history)
+                or _was_cut_from_its_hold(longest, run, history)
+            ):
                 text = f"{what} was in two handlers at once"
                 broken(
                     history, rule, run.row, text, longest.began, run.began, with_rows=[longest.row]
@@ -69,6 +73,18 @@ def _is_over(end: Moment | None, other: Moment, history: History) -> bool:
         return True
     is_same = end.event.instance == other.event.instance
     return not is_same and bool(history.slack) and end.at - other.at <= history.slack
+
+
+def _was_cut_from_its_hold(run: Run, other: Run, history: History) -> bool:
+    """Whether its hold was a connection, which was cut before it could notice."""
+    if run.hold is None or not run.hold.is_by_connection:
+        return False
+    return any(
+        isinstance(moment.event, Cut)
+        and moment.event.instance == run.event.instance
+        and run.began.index < moment.index < other.began.index
+        for moment in history.moments
+    )
 
 
 def lease_exclusiveness(history: History) -> None:

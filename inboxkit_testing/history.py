@@ -139,7 +139,11 @@ class History:
     # Work
 
     def one_in_work_per_row(self) -> Self:
-        """No two handlers have one row at the same time."""
+        """No two handlers have one row at the same time.
+
+        But for one that was held by a connection which the test has cut: for a moment its handler
+        does not know.
+        """
         _work_checks.one_in_work_per_row(self)
         return self
 

@@ -32,7 +32,7 @@ from inboxkit import (
 from inboxkit._sql.ddl import create_table
 from inboxkit._sql.dialect import get_dialect
 from inboxkit_testing import History, HistoryHandler, InvariantViolation, World, note_calls
-from inboxkit_testing.marks import Began, Crashed, Ended
+from inboxkit_testing.marks import Began, Crashed, Cut, Ended
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 LEASE = timedelta(seconds=30)
@@ -64,8 +64,10 @@ class Story:
             self._add(events.Published, "world", id=id)
         return self
 
-    def claims(self, who: str, id: int, attempt: int | None = 1) -> Story:
-        until = self.now + LEASE
+    def claims(
+        self, who: str, id: int, attempt: int | None = 1, lease: timedelta | None = LEASE
+    ) -> Story:
+        until = None if lease is None else self.now + lease
         return self._add(events.Claimed, who, id=id, attempt=attempt, locked_until=until)
 
     def renews(self, who: str, id: int, attempt: int = 1) -> Story:
@@ -94,6 +96,12 @@ class Story:
 
     def gives_back(self, who: str, id: int, attempt: int = 1) -> Story:
         return self._add(events.Released, who, id=id, attempt=attempt, given_back=True)
+
+    def loses(self, who: str, id: int, attempt: int = 1) -> Story:
+        return self._add(events.Lost, who, id=id, attempt=attempt, reason="its connection ended")
+
+    def is_cut(self, who: str) -> Story:
+        return self._add(Cut, who, queue="", text="cut off")
 
     def crashes(self, who: str) -> Story:
         return self._add(Crashed, who, queue="", text="crashed")
@@ -365,6 +373,18 @@ RIGHT: dict[str, Story] = {
     .begins("b", 1, 2)
     .ends("b", 1, 2)
     .finishes("b", 1, 2),
+    "a connection that was cut, which takes a moment to be noticed": Story()
+    .publishes(1)
+    .claims("a", 1, lease=None)
+    .begins("a", 1)
+    .is_cut("a")
+    .claims("b", 1, lease=None)
+    .begins("b", 1)
+    .after(1)
+    .loses("a", 1)
+    .ends("a", 1, outcome="lost")
+    .ends("b", 1)
+    .finishes("b", 1),
     "put back from the dead": Story()
     .publishes(1)
     .claims("a", 1)

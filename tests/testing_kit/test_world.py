@@ -286,6 +286,51 @@ async def test_what_hung_arrives_late_and_is_fenced(inbox_world: Start) -> None:
     world.history.check_all()
 
 
+class Locked(Inbox, table="locked_jobs"):
+    id: int = role.id(generated=True)
+    attempt: int = role.attempt(generated=True)
+    payload: bytes = role.payload()
+
+
+LOCKED = InboxQueue(Locked, "locked", bytes)
+
+
+def locking(database: Database) -> Service:
+    @subscriber(LOCKED)
+    async def handle(message: bytes, delivery: Delivery) -> None:
+        await delivery.clock.sleep(8)
+
+    app = Service("locked", Broker(database))
+    app.include(handle, workers=2)
+    return app
+
+
+@pytest.mark.parametrize(
+    ("inbox_db", "inbox_backend", "how"),
+    [("postgres", "trio", "crash"), ("postgres", "asyncio", "fail"), ("postgres", "trio", "fail")],
+)
+async def test_rows_that_a_connection_holds_go_to_the_other(
+    inbox_world: Start, inbox_database: Database, how: Any
+) -> None:
+    for statement in create_table(get_dialect("postgres"), Locked.spec):
+        await inbox_database.execute(statement)
+    world = await inbox_world(locking)
+    await world.start("a")
+    for _ in range(2):
+        await world.publish(LOCKED, b"x", by="a")
+    await world.start("b")
+    await world.advance(2 * SECOND)
+    if how == "crash":
+        await world.crash("a")
+    else:
+        world.partition("a", how)
+    await world.drain()
+    finished = [event.instance for event in world.timeline.of(events.Finished)]
+    assert finished == ["b", "b"]
+    assert world.clock.monotonic() < 20
+    world.history.check_all(left=[])
+
+
 async def test_clocks_that_are_wrong(inbox_world: Start) -> None:
     world = await inbox_world(serving(sleeping(20), workers=2))
     ahead = await world.start("ahead", clock_offset=0.4 * SECOND, drift=0.01)
