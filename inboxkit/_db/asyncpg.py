@@ -137,6 +137,8 @@ class AsyncpgConnection(PostgresConnection):
         if isinstance(error, asyncpg.InternalClientError):  # out of step with the server
             self.terminate()
             return lost(name, str(error), may_have_happened=may_commit)
+        if self.is_closed:  # dropped by another task meanwhile: asyncpg trips over what is missing
+            return lost(name, "the connection was dropped", may_have_happened=may_commit)
         return None
 
 
