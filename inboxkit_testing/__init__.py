@@ -18,14 +18,22 @@ if TYPE_CHECKING:
         SleepInTransactionError,
     )
     from .gate import StatementGate
+    from .history import History
+    from .history_log import HistoryHandler
     from .hosts import HostClock
+    from .instances import Instance
+    from .marks import note_calls
     from .runner import VirtualRunner
     from .timeline import Timeline, recorded
+    from .world import World
 
 __all__ = [
     "ClockStalledError",
     "CrashedError",
+    "History",
+    "HistoryHandler",
     "HostClock",
+    "Instance",
     "InvariantViolation",
     "ObservedDatabase",
     "SleepInTransactionError",
@@ -35,7 +43,9 @@ __all__ = [
     "Timeline",
     "VirtualClock",
     "VirtualRunner",
+    "World",
     "delivery",
+    "note_calls",
     "open_test_database",
     "recorded",
     "run",
@@ -46,7 +56,10 @@ __all__ = [
 _HOMES = {
     "ClockStalledError": "errors",
     "CrashedError": "errors",
+    "History": "history",
+    "HistoryHandler": "history_log",
     "HostClock": "hosts",
+    "Instance": "instances",
     "InvariantViolation": "errors",
     "ObservedDatabase": "databases",
     "SleepInTransactionError": "errors",
@@ -56,7 +69,9 @@ _HOMES = {
     "Timeline": "timeline",
     "VirtualClock": "clock",
     "VirtualRunner": "runner",
+    "World": "world",
     "delivery": "_delivering",
+    "note_calls": "marks",
     "open_test_database": "databases",
     "recorded": "timeline",
     "run": "_run",

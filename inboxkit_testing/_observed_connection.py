@@ -118,6 +118,9 @@ class ObservedConnection:
                 self._held_script, self._is_hold = None, False
 
     async def rollback(self) -> None:
+        if self._driver.link.is_cut:  # nobody would hear it: the transaction ends with its session
+            self.terminate()
+            return
         try:
             # It must reach the database although the task is cancelled; the gate opens in any case.
             with anyio.CancelScope(shield=not self._driver.switch.is_thrown):
@@ -259,6 +262,11 @@ class ObservedConnection:
         operation = describe()  # others have been sent meanwhile, so its number is another
         if (delay := self._faults.delay_of(operation)) > 0:
             await self._hold_back(delay)
+            if asks:
+                await driver.turn(operation.name, self.number, self._block)
+            operation = describe()
+        while driver.link.is_cut:
+            await driver.link.reached(operation, block=self._block, drop=self.terminate)
             if asks:
                 await driver.turn(operation.name, self.number, self._block)
             operation = describe()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import NoReturn
 
 import anyio
@@ -29,10 +30,14 @@ class CrashSwitch:
         self._keeper: Timekeeper | None = None
         self._standing: deque[anyio.Event] = deque()
         self.is_thrown = False
+        self.when_thrown: Callable[[], None] = lambda: None
+        """Called once, in the loop's thread, when it is."""
 
     def throw(self) -> None:
         """From here on this instance is dead."""
-        self.is_thrown = True
+        if not self.is_thrown:
+            self.is_thrown = True
+            self.when_thrown()
 
     async def stand(self, what: str) -> NoReturn:
         """Never go on.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from inboxkit.errors import InboxkitError
+from inboxkit.events import Event
 
 __all__ = ["ClockStalledError", "CrashedError", "InvariantViolation", "SleepInTransactionError"]
 
@@ -37,4 +39,28 @@ class CrashedError(BaseException):
 
 
 class InvariantViolation(AssertionError):  # noqa: N818 - what it is called in every book
-    """A rule of the queue was broken: work lost, settled twice, out of order."""
+    """A rule of the queue was broken: work lost, settled twice, out of order.
+
+    Attributes:
+        rule: Its name, that of the check; empty where no check of `History` raised it.
+        queue: The queue's name.
+        id: The row's id.
+        instances: Who had a part in it.
+        events: The events, in order, that do not go together.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        rule: str = "",
+        queue: str = "",
+        id: Any = None,
+        events: Sequence[Event] = (),
+    ) -> None:
+        super().__init__(message)
+        self.rule = rule
+        self.queue = queue
+        self.id = id
+        self.events = tuple(events)
+        self.instances = tuple(dict.fromkeys(e.instance for e in events if e.instance))

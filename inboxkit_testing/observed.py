@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from inboxkit.abc import Clock, DialectName, Driver
+from inboxkit.errors import ConnectError
 
 from ._brackets import Block
 from ._observed_connection import ObservedConnection
@@ -16,6 +17,7 @@ from .clock import VirtualClock
 from .crashing import CrashSwitch
 from .faults import Faults
 from .hosts import HostClock
+from .links import How, Link
 from .recording import Recording
 from .sessions import end_sessions, session_of
 
@@ -60,6 +62,8 @@ class ObservedDriver:
         """What goes wrong."""
         self.switch: Final = CrashSwitch(self.time)
         """Whether it has crashed."""
+        self.link: Final = Link()
+        """Whether it is cut from the database."""
 
     @property
     def name(self) -> str:
@@ -72,6 +76,10 @@ class ObservedDriver:
     async def connect(self) -> ObservedConnection:
         await self.check_alive("connect")
         await self.turn("connect", 0)
+        while self.link.is_cut:
+            if not await self.link.healed():
+                raise ConnectError("the test has cut this instance from its database")
+            await self.turn("connect", 0)
         await self.check_alive("connect")
         inner = await self._inner.connect()
         try:
@@ -92,9 +100,17 @@ class ObservedDriver:
         if made is not None:
             await made.aclose()
 
+    def cut(self, how: How) -> None:
+        """Let nothing reach the database; where that is to be seen at once, all connections drop."""
+        self.link.cut(how)
+        if how == "fail":
+            for connection in list(self._connections):
+                connection.terminate()
+
     def crash_nowait(self) -> None:
         """Die now: all connections drop, and no statement of this driver is sent any more."""
         self.switch.throw()
+        self.link.heal()  # what hangs is as dead as the rest
         for connection in list(self._connections):
             connection.terminate(forget=False)
 

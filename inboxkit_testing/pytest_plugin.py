@@ -8,8 +8,8 @@ fixtures, or bears ``@pytest.mark.inbox``. It and its async fixtures then run in
 other plugin has a hand in; no mark is needed, and marks of the module are let be. Async fixtures, and
 sync ones that use them, must have the scope ``function``.
 
-Time is virtual. Only a test that uses `inbox_database`, names neither a clock fixture nor `inbox_app`
-and bears no marker runs in real time, with a `SystemClock`.
+Time is virtual. Only a test that uses `inbox_database`, names neither a clock fixture nor
+`inbox_app` or `inbox_world`, and bears no marker, runs in real time, with a `SystemClock`.
 
 An async test under ``@given`` is a run of its own for each example: its clock, its database and its
 async fixtures are made anew. Hypothesis's default deadline, in real time, is off for it.
@@ -29,11 +29,12 @@ from inboxkit_testing._plugin.collect import choose_parameters, make_items, plan
 from inboxkit_testing._plugin.databases import Databases, make_database
 from inboxkit_testing._plugin.options import Options, add_options, read_options
 from inboxkit_testing._plugin.plan import CLOCKS, OPENED, Plan
+from inboxkit_testing._plugin.timelines import kept_if_failed
 
 if TYPE_CHECKING:
     from inboxkit import Service
     from inboxkit.database import Database
-    from inboxkit_testing import TestApp, VirtualClock
+    from inboxkit_testing import TestApp, VirtualClock, World
     from inboxkit_testing.servers import MysqlServer, PostgresServer
 
 __all__: list[str] = []
@@ -95,7 +96,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
     plan = item.stash.get(_plan, None)
     if plan is None:
         return (yield)
-    with plan.current():
+    folder = item.config.stash[_options].timeline
+    with plan.current(), kept_if_failed(folder, plan) if folder else contextlib.nullcontext():
         return (yield)
 
 
@@ -213,6 +215,32 @@ async def _running_app(
 
 setattr(_no_app, OPENED, _running_app)
 inbox_app = pytest.fixture(name="inbox_app")(_no_app)
+
+
+def _no_world(request: pytest.FixtureRequest, inbox_database: Database) -> None:  # noqa: ARG001
+    """Opens a `World` over the test's database, and ends it with the test: ``world = await inbox_world(service)``.
+
+    `service` takes a database and returns a `Service`; ``await world.start("a")`` runs one.
+    """
+    pytest.fail("inbox_world runs services, so the test that uses it must be async", pytrace=False)
+
+
+async def _open_world(
+    request: pytest.FixtureRequest,  # noqa: ARG001 - as above
+    inbox_database: Database,
+) -> AsyncIterator[Callable[[Callable[[Database], Service]], Awaitable[World]]]:
+    from inboxkit_testing import World  # noqa: PLC0415 - only when a test runs
+
+    async with contextlib.AsyncExitStack() as worlds:
+
+        async def open_world(service: Callable[[Database], Service]) -> World:
+            return await worlds.enter_async_context(World(service, inbox_database))
+
+        yield open_world
+
+
+setattr(_no_world, OPENED, _open_world)
+inbox_world = pytest.fixture(name="inbox_world")(_no_world)
 
 
 def _refuse_two_clocks(request: pytest.FixtureRequest) -> None:

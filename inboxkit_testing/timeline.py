@@ -5,21 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from inboxkit import events
 
-__all__ = ["Note", "Timeline", "describe", "recorded"]
+from .marks import Began, Ended, Note
+from .processes import current_process
+
+__all__ = ["Note", "Timeline", "describe", "line_of", "recorded"]
 
 _logger = logging.getLogger("inboxkit")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Note(events.Event):
-    """What the test itself did, such as a crash."""
-
-    text: str
 
 
 class Timeline:
@@ -27,10 +23,13 @@ class Timeline:
 
     def __init__(self) -> None:
         self.events: list[events.Event] = []
+        self.times: list[datetime] = []
+        """When each happened by the true clock: an event's own `at` is its instance's."""
 
-    def add(self, event: events.Event) -> None:
-        """Take in one event."""
+    def add(self, event: events.Event, at: datetime | None = None) -> None:
+        """Take in one event, which happened then; None: when it says so."""
         self.events.append(event)
+        self.times.append(at or event.at)
 
     def of(self, kind: type[events.Event], *, queue: str | None = None) -> list[events.Event]:
         """The events of one kind, of one queue or of all."""
@@ -48,8 +47,15 @@ class Timeline:
         """
         if not self.events:
             return []
-        start = start or self.events[0].at
-        return [_line(event, start) for event in self.events]
+        start = start or self.times[0]
+        pairs = zip(self.events, self.times, strict=True)
+        return [line_of(event, start, at) for event, at in pairs]
+
+    def write_html(self, path: str | Path, *, title: str = "Timeline") -> None:
+        """Write it as a page that needs nothing else: a lane for each instance and each row."""
+        from .page import render  # noqa: PLC0415 - seldom asked for
+
+        Path(path).write_text(render(self, title=title), encoding="utf-8")
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -62,14 +68,19 @@ class Timeline:
 
 
 class _Collector(logging.Handler):
-    def __init__(self, take: Callable[[events.Event], None]) -> None:
+    def __init__(self, take: Callable[[events.Event, datetime], None]) -> None:
         super().__init__(logging.DEBUG)
         self._take = take
 
     def emit(self, record: logging.LogRecord) -> None:
         event = getattr(record, "event", None)
-        if isinstance(event, events.Event):
-            self._take(event)
+        if not isinstance(event, events.Event):
+            return
+        process = current_process.get()
+        if process is None:
+            self._take(event, event.at)
+        elif not process.is_crashed or isinstance(event, Note):
+            self._take(event, process.true_now())
 
 
 @contextmanager
@@ -77,15 +88,16 @@ def recorded(*listeners: Callable[[events.Event], None]) -> Iterator[Timeline]:
     """Record what services in this process do, inside the block.
 
     The logger ``inboxkit`` lets DEBUG records pass meanwhile, since claims and renewals are such;
-    handlers of other loggers see no more than they did.
+    handlers of other loggers see no more than they did. Of an instance that a `World` has crashed
+    nothing more is taken in, whatever its tasks do until they end.
 
     Args:
         listeners: Called with each event as it happens.
     """
     timeline = Timeline()
 
-    def take(event: events.Event) -> None:
-        timeline.add(event)
+    def take(event: events.Event, at: datetime) -> None:
+        timeline.add(event, at)
         for listener in listeners:
             listener(event)
 
@@ -126,10 +138,13 @@ def _handlers_above(logger: logging.Logger) -> Iterator[logging.Handler]:
         current = current.parent if current.propagate else None
 
 
-def _line(event: events.Event, start: datetime) -> str:
+def line_of(event: events.Event, start: datetime, at: datetime | None = None) -> str:
+    """One line: time since `start`, instance and queue, row, what happened."""
     row = f"row {event.id}" if isinstance(event, events.RowEvent) else ""
     place = "/".join(dict.fromkeys(name for name in (event.instance, event.queue) if name))
-    return f"{_since(event.at - start):>15}  {place:<19} {row:<7} {describe(event)}".rstrip()
+    return (
+        f"{_since((at or event.at) - start):>15}  {place:<19} {row:<7} {describe(event)}".rstrip()
+    )
 
 
 def describe(event: events.Event) -> str:  # noqa: PLR0911, PLR0912 - one arm an event
@@ -158,6 +173,10 @@ def describe(event: events.Event) -> str:  # noqa: PLR0911, PLR0912 - one arm an
             return "settlement's answer lost"
         case Note(text=text):
             return text
+        case Began():
+            return "handler begins"
+        case Ended(outcome=outcome):
+            return f"handler ends: {outcome}"
         case events.Started():
             return "service started"
         case events.Stopped():

@@ -160,10 +160,13 @@ class AsyncpgConnection(PostgresConnection):
             return judged(name, None, _without_values(str(error)), None)
         if isinstance(error, UnicodeError):
             return judged(name, None, "the text cannot be encoded; nothing was sent", None)
-        if isinstance(error, asyncpg.InternalClientError):  # out of step with the server
-            self.terminate()
-            return lost(name, str(error), may_have_happened=may_commit)
-        return None
+        is_out_of_step = isinstance(error, asyncpg.InternalClientError)
+        if not is_out_of_step and not self.is_closed:
+            return None
+        # Or it was dropped by another task, and asyncpg trips over what is missing.
+        text = str(error) if is_out_of_step else "the connection was dropped"
+        self.terminate()
+        return lost(name, text, may_have_happened=may_commit)
 
 
 class AsyncpgDriver:

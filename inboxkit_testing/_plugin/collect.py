@@ -20,7 +20,7 @@ from inboxkit_testing._plugin.plan import CLOCKS, OPENED, SHARED, Plan, current_
 
 __all__ = ["choose_parameters", "make_items", "plan_for"]
 
-_NAMES = {*CLOCKS, "inbox_app", "inbox_backend", "inbox_database"}
+_NAMES = {*CLOCKS, "inbox_app", "inbox_backend", "inbox_database", "inbox_world"}
 _OURS = "_inbox_test"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +20,8 @@ class Options:
 
     databases: tuple[str, ...]
     backends: tuple[str, ...]
+    timeline: Path | None
+    """Where failing tests leave their timelines."""
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -36,6 +39,12 @@ def add_options(parser: pytest.Parser) -> None:
         metavar="NAMES",
         help=f"event loops, split by commas: {', '.join(BACKENDS)} (default: those installed)",
     )
+    group.addoption(
+        "--inbox-timeline",
+        default=None,
+        metavar="DIR",
+        help="write what happened to rows in each failing test as an HTML page into this folder",
+    )
 
 
 def read_options(config: pytest.Config) -> Options:
@@ -47,9 +56,12 @@ def read_options(config: pytest.Config) -> Options:
     databases = _names(config.getoption("inbox_db") or "sqlite")
     for name in databases:
         _check("--inbox-db", name, DATABASES)
+    folder = config.getoption("inbox_timeline")
+    timeline = Path(config.invocation_params.dir, folder) if folder else None
     chosen = config.getoption("inbox_backend")
     if chosen is None:
-        return Options(databases, tuple(name for name in BACKENDS if _is_installed(name)))
+        installed = tuple(name for name in BACKENDS if _is_installed(name))
+        return Options(databases, installed, timeline)
     backends = _names(chosen)
     for name in backends:
         _check("--inbox-backend", name, BACKENDS)
@@ -57,7 +69,7 @@ def read_options(config: pytest.Config) -> Options:
             raise pytest.UsageError(
                 f"--inbox-backend: {name} is not installed: pip install 'inboxkit[{name}]'"
             )
-    return Options(databases, backends)
+    return Options(databases, backends, timeline)
 
 
 def _names(text: str) -> tuple[str, ...]:

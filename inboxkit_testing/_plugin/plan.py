@@ -13,7 +13,7 @@ from inboxkit_testing._plugin import fixtures as fixtures_module
 from inboxkit_testing._plugin.fixtures import Deferred, FixtureRun, is_async
 
 if TYPE_CHECKING:
-    from inboxkit_testing import VirtualClock
+    from inboxkit_testing import Timeline, VirtualClock
 
 __all__ = ["CLOCKS", "OPENED", "SHARED", "Plan", "current_plan"]
 
@@ -49,6 +49,10 @@ class Plan:
         self.item = item
         self.clock: VirtualClock | None = None
         """The time of the run that goes on; None: real time."""
+        self.is_recorded = False
+        """Whether runs are to leave a timeline."""
+        self.timeline: Timeline | None = None
+        """Of the run that goes on, or of the last."""
         self._is_given = is_given
         self._deferred: list[Deferred] = []
         self._seed = _seed_of(item)
@@ -114,7 +118,7 @@ class Plan:
         __tracebackhide__ = True
         import anyio  # noqa: PLC0415 - only when a test runs
 
-        from inboxkit_testing import run  # noqa: PLC0415 - only when a test runs
+        from inboxkit_testing import recorded, run  # noqa: PLC0415 - only when a test runs
 
         failures: list[BaseException] = []
         backend: Any = self.item.funcargs["inbox_backend"]
@@ -131,10 +135,11 @@ class Plan:
             except BaseException as error:  # noqa: BLE001 - of pytest and Hypothesis too; no loop meets them
                 failures.append(error)
 
-        if self.clock is None:
-            anyio.run(main, backend=backend)
-        else:
-            run(main, backend=backend, clock=self.clock, seed=self._seed)
+        with recorded() if self.is_recorded else contextlib.nullcontext() as self.timeline:
+            if self.clock is None:
+                anyio.run(main, backend=backend)
+            else:
+                run(main, backend=backend, clock=self.clock, seed=self._seed)
         if failures:
             raise failures[0].with_traceback(_without_ours(failures[0].__traceback__))
 
@@ -156,7 +161,9 @@ class Plan:
     def _is_in_real_time(self) -> bool:
         """A test that asks for a database, and says nothing about time, gets the real one."""
         names = self.item.fixturenames
-        if "inbox_app" in names or self.item.get_closest_marker("inbox") is not None:
+        if {"inbox_app", "inbox_world"}.intersection(names) or self.item.get_closest_marker(
+            "inbox"
+        ) is not None:
             return False
         return "inbox_database" in names
 

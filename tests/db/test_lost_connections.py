@@ -256,3 +256,30 @@ def test_a_server_that_takes_nobody_more(postgres_cell: Any) -> None:
                 admin.execute(f"DROP ROLE {guest}".encode())
 
     postgres_cell.run(main)
+
+
+def test_dropped_between_preparation_and_execution(
+    emptied_postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By another task, as a closing pool does it: asyncpg then meets a session without a protocol."""
+    from asyncpg.connection import Connection
+
+    prepare = Connection._get_statement
+
+    async def main() -> None:
+        async with Database(f"postgresql+asyncpg://{emptied_postgres}", pool_size=1) as db:
+            session = await db.acquire()
+
+            async def prepare_and_lose(*args: Any, **settings: Any) -> Any:
+                prepared = await prepare(*args, **settings)
+                session.terminate()
+                return prepared
+
+            with monkeypatch.context() as patch:
+                patch.setattr(Connection, "_get_statement", prepare_and_lose)
+                with pytest.raises(OutcomeUnknownError, match="the connection was dropped"):
+                    await session.execute(Statement("ask", "SELECT $1::text", ("x",)))
+            await db.release(session)
+            assert await db.fetch_value("SELECT 1") == 1
+
+    anyio.run(main, backend="asyncio")

@@ -75,3 +75,19 @@ def bench(request: pytest.FixtureRequest, hosts: Hosts, url: str, table: str) ->
     host = hosts.get(url, request.param)
     cell = Cell("lease", host.db.dialect)
     return lambda test: host.run(OpenBench(cell, table, host.db), test)
+
+
+@pytest.fixture
+def server(bench: Any, url: str) -> Any:
+    """A bench on a server, whose sessions hold the rows."""
+    if not url.startswith("postgres"):
+        pytest.skip("no session holds the rows")
+    return bench
+
+
+@pytest.fixture
+def file(bench: Any, url: str) -> Any:
+    """A bench on a file, whose processes hold the rows."""
+    if not url.startswith("sqlite"):
+        pytest.skip("sessions of the server hold the rows")
+    return bench

@@ -1,0 +1,215 @@
+"""A run's events put together: who held a row and when, when its handler ran, who died."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypeAlias
+
+from inboxkit import events
+
+from .marks import Began, Crashed, Ended
+
+__all__ = ["Facts", "Hold", "Life", "Moment", "RowKey", "Run", "gather"]
+
+RowKey: TypeAlias = tuple[str, Any]
+"""Queue and id."""
+
+FINAL = (events.Finished, events.DeadLettered)
+_ENDS_HOLD = (events.Lost, events.Finished, events.Retried, events.DeadLettered, events.Released)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """An event in its place."""
+
+    index: int
+    at: datetime
+    """By the true clock, as far as there is one."""
+    event: events.Event
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """One run of a handler."""
+
+    row: RowKey
+    began: Moment
+    hold: Hold | None = None
+    """What held its row; None: nothing is known of it."""
+    ended: Moment | None = None
+    """Its end, or its process's; None: it goes on."""
+
+    @property
+    def event(self) -> Began:
+        """Its beginning."""
+        assert isinstance(self.began.event, Began)
+        return self.began.event
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether its process died."""
+        return self.ended is not None and not isinstance(self.ended.event, Ended)
+
+
+@dataclass(slots=True, eq=False)
+class Hold:
+    """A row in work at one instance: from a claim to what ended it."""
+
+    row: RowKey
+    claimed: Moment
+    renewals: list[tuple[Moment, datetime]] = field(default_factory=list)
+    """With the lease's new end."""
+    end: Moment | None = None
+    """What ended it; None: nothing did, or its process died before."""
+    runs: list[Run] = field(default_factory=list)
+    death: Moment | None = None
+    """Its process's, where that came before the end."""
+
+    @property
+    def is_by_connection(self) -> bool:
+        """Whether a session holds the row, and no lease."""
+        return self.event.locked_until is None
+
+    @property
+    def event(self) -> events.Claimed:
+        """The claim."""
+        assert isinstance(self.claimed.event, events.Claimed)
+        return self.claimed.event
+
+
+@dataclass(slots=True, eq=False)
+class Life:
+    """A row from its insertion to its end; on some tables a later row gets the same id."""
+
+    row: RowKey
+    published: Moment | None = None
+    holds: list[Hold] = field(default_factory=list)
+    finals: list[Moment] = field(default_factory=list)
+    """What said that it is over: one at most, if all is well."""
+    claimed_again: Moment | None = None
+    """A claim of it after its end."""
+    moments: list[Moment] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Facts:
+    """What a run's events say."""
+
+    moments: Sequence[Moment]
+    holds: list[Hold] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+    lives: dict[RowKey, list[Life]] = field(default_factory=dict)
+    deaths: list[Moment] = field(default_factory=list)
+
+    def all_lives(self) -> Iterator[Life]:
+        """All rows."""
+        for lives in self.lives.values():
+            yield from lives
+
+    def runs_by(self, key: Any) -> dict[Any, list[Run]]:
+        """Runs in order, by what a function says of each; without those of which it says None."""
+        found: defaultdict[Any, list[Run]] = defaultdict(list)
+        for run in self.runs:
+            if (of := key(run)) is not None:
+                found[of].append(run)
+        return found
+
+
+def gather(moments: Sequence[Moment]) -> Facts:
+    """Put the events together."""
+    return _Gathering(moments).facts()
+
+
+class _Gathering:
+    def __init__(self, moments: Sequence[Moment]) -> None:
+        self._facts = Facts(moments)
+        self._holds: dict[tuple[str, RowKey], Hold] = {}
+        self._runs: dict[tuple[str, RowKey], Run] = {}
+        self._alive: set[str] = set()
+        self._inserted: defaultdict[RowKey, list[Moment]] = defaultdict(list)
+        for moment in moments:
+            if isinstance(event := moment.event, events.Published):
+                self._inserted[event.queue, event.id].append(moment)
+
+    def facts(self) -> Facts:
+        for moment in self._facts.moments:
+            self._take(moment)
+        for row, inserted in self._inserted.items():  # those that nobody ever claimed
+            lives = self._facts.lives.setdefault(row, [])
+            lives += [Life(row, moment) for moment in inserted[len(lives) :]]
+        return self._facts
+
+    def _take(self, moment: Moment) -> None:
+        event = moment.event
+        match event:
+            case events.Started():
+                if event.instance in self._alive:  # it has died without a word
+                    self._die(moment)
+                self._alive.add(event.instance)
+            case events.Stopped():
+                self._alive.discard(event.instance)
+            case Crashed():
+                self._die(moment)
+            case events.RowEvent():
+                self._take_of_row(moment, event)
+
+    def _take_of_row(self, moment: Moment, event: events.RowEvent) -> None:
+        row = (event.queue, event.id)
+        place = (event.instance, row)
+        life = self._life_of(row, moment)
+        life.moments.append(moment)
+        hold = self._holds.get(place)
+        match event:
+            case events.Claimed():
+                self._holds[place] = hold = Hold(row, moment)
+                self._facts.holds.append(hold)
+                life.holds.append(hold)
+            case events.Renewed(locked_until=until) if hold is not None:
+                hold.renewals.append((moment, until))
+            case Began():
+                self._runs[place] = run = Run(row, moment, hold)
+                self._facts.runs.append(run)
+                if hold is not None:
+                    hold.runs.append(run)
+            case Ended() if place in self._runs:
+                self._runs.pop(place).ended = moment
+            case _ if isinstance(event, _ENDS_HOLD) and hold is not None:
+                del self._holds[place]
+                hold.end = moment
+        if isinstance(event, FINAL):
+            life.finals.append(moment)
+
+    def _life_of(self, row: RowKey, moment: Moment) -> Life:
+        lives = self._facts.lives.setdefault(row, [])
+        inserted = self._inserted[row]
+        if not lives:
+            lives.append(Life(row, inserted[0] if inserted else None))
+        life = lives[-1]
+        if not life.finals or not isinstance(moment.event, events.Claimed):
+            return life
+        if self._may_be_another(life, moment.event, len(lives)):
+            lives.append(
+                life := Life(row, inserted[len(lives)] if len(lives) < len(inserted) else None)
+            )
+        elif life.claimed_again is None:
+            life.claimed_again = moment
+        return life
+
+    def _may_be_another(self, life: Life, claimed: events.Claimed, number: int) -> bool:
+        """Whether a claim after a row's end may be of another row, or of one that was put back."""
+        if isinstance(life.finals[-1].event, events.DeadLettered):
+            return True
+        inserted = len(self._inserted[life.row])
+        return number < inserted if inserted else claimed.attempt == 1
+
+    def _die(self, moment: Moment) -> None:
+        instance = moment.event.instance
+        self._alive.discard(instance)
+        self._facts.deaths.append(moment)
+        for place in [place for place in self._holds if place[0] == instance]:
+            self._holds.pop(place).death = moment
+        for place in [place for place in self._runs if place[0] == instance]:
+            self._runs.pop(place).ended = moment
