@@ -77,7 +77,7 @@ def open_form(
     if spec.form == "advisory lock":
         return _open_advisory(database, bind(dialect, spec, info), group=group, cap=cap, keys=keys)
     if spec.form == "row lock":
-        return RowLockForm(database, spec, info, dialect, group=group)
+        return RowLockForm(database, spec, info, dialect, group=group, cap=cap)
     return LeaseForm(database, spec, info, dialect, group=group, lease=lease, cap=cap, steps=steps)
 
 

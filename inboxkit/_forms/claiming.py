@@ -110,7 +110,7 @@ class Claiming:
             self._tell_of_unread_attempt()
             return 1, True, None
         if not self._counts:
-            return attempt, True, attempt
+            return attempt, self._cap is None or attempt <= self._cap, attempt
         if attempt > self._threshold:
             return attempt, False, attempt
         return attempt, True, attempt + 1

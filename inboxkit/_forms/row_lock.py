@@ -45,11 +45,12 @@ class RowLockForm:
         dialect: Dialect,
         *,
         group: str | None,
+        cap: int | None = None,
     ) -> None:
         self._lender = lender
         self._table = bind(dialect, spec, info)
         self._statements = dialect.row_lock(self._table, group=group)
-        self._claiming = Claiming(self._table, cap=None, counts=False)
+        self._claiming = Claiming(self._table, cap=cap, counts=False)
         self._sessions: dict[int, DriverConnection] = {}
         self._numbers = itertools.count(1)
         self._aside: dict[Any, float] = {}
