@@ -204,7 +204,7 @@ def test_an_attempt_that_is_missing_reads_1_and_the_largest_stays(
         roles = dict.fromkeys(["group", "priority", "retry_after", "locked_until"])
         await bench.create(ddl=ddl, **roles)
         await bench.insert({"tries": None}, {"tries": 32766}, {"tries": 32767})
-        form = bench.form(cap=5)
+        form = bench.form()
         rows = await drain(form)
         assert [(row.attempt, row.spent) for row in rows] == [
             (1, False),
