@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from ._advisory import advisory_keys
 from ._core.json_codec import JSON
 from ._core.lease import ExpirySteps
 from ._core.settlement import Policy
 from ._forms import open_form
 from ._including import Included
+from ._including_together import left_to_others
 from ._runtime.delivery import Delivery
 from ._runtime.plan import Middleware, Plan
 from ._runtime.reporting import Outage, Reporter
+from ._runtime.room import Room
 from ._runtime.subscription import Subscription
 from ._sql.check import check_dead_letter
 from ._sql.dialect import get_dialect
+from ._sql.every_group import Others
 from ._sql.info import TableInfo
 from .abc import Claimed
 from .errors import DecodeError, StartupError
@@ -30,6 +35,9 @@ if TYPE_CHECKING:
 
 __all__ = ["compose"]
 
+_QUEUED_PER_WORKER = 4
+"""Most rows in work for each keyed worker."""
+
 
 async def compose(
     included: Sequence[Included],
@@ -39,8 +47,18 @@ async def compose(
     state: Any,
     middleware: tuple[Middleware, ...],
     fail: Callable[[BaseException], None],
+    resources: AsyncExitStack,
 ) -> list[Subscription]:
     """Check the table of every subscription and build what serves it.
+
+    Args:
+        included: What was included.
+        broker: Its broker, open.
+        instance: The service's name.
+        state: The deliveries'.
+        middleware: Around every handler.
+        fail: Called with an error that ends the service.
+        resources: What is to be closed, also where the service does not come to serve.
 
     Raises:
         StartupError: A table cannot be served; the message names subscription, table and cure.
@@ -49,11 +67,13 @@ async def compose(
     return [
         await _compose_one(
             one,
+            others=left_to_others(one, included),
             broker=broker,
             report=Reporter(instance, one.queue.name, broker.database.clock, outage=outage),
             state=state,
             middleware=middleware,
             fail=fail,
+            resources=resources,
         )
         for one in included
     ]
@@ -62,45 +82,58 @@ async def compose(
 async def _compose_one(
     one: Included,
     *,
+    others: frozenset[str],
     broker: Broker,
     report: Reporter,
     state: Any,
     middleware: tuple[Middleware, ...],
     fail: Callable[[BaseException], None],
+    resources: AsyncExitStack,
 ) -> Subscription:
     database = broker.database
     queue = one.queue
     try:
         info = await database.describe(one.spec, fresh=True)
         await _check_dead_letter_table(one, broker, info)
+        is_advisory = one.spec.form == "advisory lock"
+        keys = await advisory_keys(database, one.spec) if is_advisory else None
+        if keys is not None:
+            resources.callback(keys.close)
         form = open_form(
             database,
             one.spec,
             info,
             get_dialect(database.dialect),
-            group=queue.group,
+            group=queue.only_group,
             lease=queue.lease or broker.lease,
             cap=one.max_attempts,
             steps=ExpirySteps(database.random.randrange(1000)),
+            others=Others(tuple(sorted(others)), one.dead_shape) if one.is_every_group else None,
+            keys=keys,
         )
     except StartupError as error:
         error.args = (f"subscription {queue.name!r}: {error}", *error.args[1:])
         raise
+    is_one_by_one = one.spec.fifo and not one.is_every_group
     plan = Plan(
         queue=queue.name,
         table=one.spec.name,
-        group=queue.group,
+        group=queue.only_group,
         handler=_handler(one),
         decode=_decoder(one),
         make_delivery=_delivery_maker(one, broker, state),
         policy=_policy(one),
-        workers=1 if one.spec.fifo else (one.workers_by_key or one.workers),
-        by_key=one.workers_by_key is not None and not one.spec.fifo,
+        workers=1 if is_one_by_one else (one.workers_by_key or one.workers),
+        by_key=one.workers_by_key is not None and not is_one_by_one,
+        may_claim_beside=not one.spec.fifo and one.spec.partition_key is None,
         poll_interval=queue.poll_interval or broker.poll_interval,
         timeout=one.timeout,
         middleware=middleware,
+        is_every_group=one.is_every_group,
         dead_letter_table=one.dead_key[0] if one.dead_key is not None else None,
     )
+    # Where this process keeps the keys, rows in work take no session of the pool.
+    places = database.room if keys is None else Room(_QUEUED_PER_WORKER * plan.workers)
     return Subscription(
         plan,
         form,
@@ -108,6 +141,7 @@ async def _compose_one(
         random=database.random,
         report=report,
         wakes=database.wakes,
+        places=places,
         fail=fail,
     )
 

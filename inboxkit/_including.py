@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from ._core.backoff import Backoff
+from ._core.group_shape import PLACE, GroupShape
 from ._core.settlement import Destination, FailurePolicy
 from ._core.spec import InboxSpec
 from .errors import DeclarationError
+from .every_group import EveryGroup
 from .queue import InboxQueue
 from .subscriber import Subscriber
 
-__all__ = ["Included", "check_included", "check_together"]
+__all__ = ["Included", "check_included"]
 
 _FAILURE_NAMES = ("drop", "stop")
 
@@ -43,18 +44,38 @@ class Included:
         return self.subscriber.queue.spec
 
     @property
+    def is_every_group(self) -> bool:
+        """Whether it serves all groups of its table."""
+        return isinstance(self.queue, EveryGroup)
+
+    @property
     def key(self) -> tuple[str, str | None]:
-        """Table and group: what no second subscription of a broker may serve."""
-        return self.spec.name, self.queue.name if self.spec.group is not None else None
+        """Table and group: what no second subscription of a broker may serve. All of a table's groups
+        have the key of a table without any."""
+        return self.spec.name, self.queue.only_group
+
+    @property
+    def dead_shape(self) -> GroupShape | None:
+        """How the groups of its dead letters are called, where each group has its own."""
+        return None if self.destination is None else self.destination.shape
 
     @property
     def dead_key(self) -> tuple[str, str | None] | None:
-        """Table and group of its dead letters."""
-        if self.destination is None:
+        """Table and group of its dead letters; None also where each group has its own."""
+        if self.destination is None or self.destination.shape is not None:
             return None
         if self.destination.group is not None:
             return self.spec.name, self.destination.group
         return self.destination.name, None
+
+    def has_dead_letters_of(self, target: Included) -> bool:
+        """Whether another subscription reads this one's dead letters."""
+        if self.dead_shape is None:
+            return target.key == self.dead_key
+        group = target.queue.only_group
+        return (
+            target.spec.name == self.spec.name and group is not None and self.dead_shape.fits(group)
+        )
 
 
 def check_included(
@@ -100,33 +121,6 @@ def check_included(
     )
 
 
-def check_together(included: Sequence[Included]) -> None:
-    """Check all subscriptions of one broker against each other.
-
-    Raises:
-        DeclarationError: Two serve one queue, dead letters form a loop, or a cap can never be met.
-    """
-    by_key: dict[tuple[str, str | None], Included] = {}
-    for one in included:
-        other = by_key.setdefault(one.key, one)
-        if other is not one:
-            raise DeclarationError(
-                f"two subscriptions serve {_place(one.key)}: {other.subscriber.name!r} and "
-                f"{one.subscriber.name!r}; a row goes to one of them, so include only one"
-            )
-    for one in included:
-        _check_loop(one, by_key)
-        target = by_key.get(one.dead_key) if one.dead_key is not None else None
-        if target is None or target.max_attempts is None or one.max_attempts is None:
-            continue
-        if target.max_attempts <= one.max_attempts:
-            raise DeclarationError(
-                f"subscription {target.queue.name!r} reads the dead letters of {one.queue.name!r}, "
-                f"which arrive with {one.max_attempts + 1} attempts counted: its max_attempts="
-                f"{target.max_attempts} must be greater than {one.max_attempts}"
-            )
-
-
 def _check_workers(where: str, spec: InboxSpec, workers: int, by_key: int | None) -> None:
     for name, count in (("workers", workers), ("workers_by_key", by_key)):
         if count is not None and (type(count) is not int or count < 1):
@@ -165,6 +159,13 @@ def _destination(
     where: str, queue: InboxQueue[Any, Any], dead_letter: str | InboxQueue[Any, Any]
 ) -> Destination:
     spec = queue.spec
+    if isinstance(queue, EveryGroup):
+        return _shape(where, spec, dead_letter)
+    if isinstance(dead_letter, EveryGroup):
+        raise DeclarationError(
+            f"{where}: its dead letters go to one group or table, not to every group of "
+            f"{dead_letter.spec.name!r}; name one"
+        )
     if isinstance(dead_letter, InboxQueue):
         target = dead_letter.spec
         if spec.group is not None and target.name != spec.name:
@@ -195,27 +196,20 @@ def _destination(
     return _other_table(where, spec, Destination(table=table, schema=schema or spec.schema))
 
 
+def _shape(where: str, spec: InboxSpec, dead_letter: object) -> Destination:
+    shape = GroupShape.read(dead_letter) if isinstance(dead_letter, str) else None
+    if shape is None:
+        raise DeclarationError(
+            f"{where} serves every group of table {spec.name!r}, so its dead_letter is a name with "
+            f"{PLACE} in it once, such as '{PLACE}.dead' (of group 'acme': 'acme.dead'), not "
+            f"{dead_letter!r}"
+        )
+    return Destination(shape=shape)
+
+
 def _other_table(where: str, spec: InboxSpec, destination: Destination) -> Destination:
     if destination.name == spec.name:
         raise DeclarationError(
             f"{where}: its dead letters would go back into table {spec.name!r}; name another table"
         )
     return destination
-
-
-def _check_loop(start: Included, by_key: dict[tuple[str, str | None], Included]) -> None:
-    path = [start.key]
-    current: Included | None = start
-    while current is not None and current.dead_key is not None:
-        if current.dead_key in path:
-            names = " -> ".join(_place(key) for key in [*path, current.dead_key])
-            raise DeclarationError(
-                f"dead letters form a loop: {names}; let one of them end elsewhere"
-            )
-        path.append(current.dead_key)
-        current = by_key.get(current.dead_key)
-
-
-def _place(key: tuple[str, str | None]) -> str:
-    table, group = key
-    return f"table {table!r}" if group is None else f"group {group!r} of table {table!r}"

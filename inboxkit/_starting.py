@@ -98,6 +98,7 @@ class Program:
             state=state,
             middleware=self.middleware,
             fail=stop.fail,
+            resources=resources,
         )
 
     def _tell(self, kind: type[events.Started | events.Stopped], what: str) -> None:

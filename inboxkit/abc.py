@@ -217,11 +217,16 @@ class Claim:
     reading: Reading
     undecodable: int = 0
     """Rows taken whose id cannot be read: logged, set aside until their lease ends."""
+    more: bool = False
+    """There may be due rows that it did not see or get: the next claim comes at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """What one round of renewals did; every fence that was sent is in exactly one of the groups."""
+    """What one round of renewals did; every fence that was sent is in exactly one of the groups.
+
+    Where sessions hold the rows nothing is sent, and only `lost` is filled.
+    """
 
     reading: Reading | None
     """The clock's reading that the new expiries were made from; None: nothing was sent."""
@@ -230,7 +235,7 @@ class Renewal:
     skipped: frozenset[Any] = frozenset()
     """Locked by somebody just now: not lost, try again soon."""
     lost: frozenset[Any] = frozenset()
-    """Another token stands in the row, or the row is gone."""
+    """Another token stands in the row, or the row is gone; or the session that held it has ended."""
     unknown: Mapping[Any, datetime] = field(default_factory=dict)
     """Sent, answer lost: id to the token that may now stand in the row."""
     failed: frozenset[Any] = frozenset()
@@ -244,15 +249,23 @@ class Settled:
     """What became of one settlement."""
 
     result: Literal["written", "lost", "gone", "failed", "unknown"]
-    """written: done, once. lost: another token stands in the row. gone: the row is not there (or is
-    finished). failed: nothing happened, may be repeated. unknown: sent, answer lost."""
+    """written: done, once. lost: another token stands in the row, or its session had ended. gone: the
+    row is not there (or is finished). failed: nothing happened, may be repeated where a lease holds the
+    row. unknown: sent, answer lost."""
     due: datetime | None = None
-    """Where written: the instant at which the row is due again, if it is."""
+    """Where written: the instant at which the row is due again, if it is; None of one that is: now."""
     error: BaseException | None = None
 
 
 class ClaimForm(Protocol):
-    """What holds the rows of one queue in work: the runtime's whole view of a table."""
+    """What holds the rows of one queue in work: the runtime's whole view of a table.
+
+    Either a lease in the row holds it (`lease` is a time), or a session of the database does (`lease`
+    is None). A form of the second kind keeps the session of each claim, by the number in `Fence.hold`,
+    from the claim that took its row until `settle` or `release` was called for it, whatever came of
+    the call; it gives the session back then, and before an empty claim returns. `close` gives back
+    what is left. Everything about a row is written on its own session, at most once.
+    """
 
     @property
     def lease(self) -> timedelta | None:
@@ -261,6 +274,8 @@ class ClaimForm(Protocol):
 
     async def claim(self, *, limit: int) -> Claim:
         """Take up to `limit` due rows, in claim order, in one statement or transaction.
+
+        Where sessions hold rows, several claims of one row each may be in flight.
 
         Raises:
             DatabaseError: Nothing was claimed, or (OutcomeUnknownError) rows may have been and come
@@ -274,6 +289,8 @@ class ClaimForm(Protocol):
     async def renew(self, holds: Sequence[tuple[Fence, Reading]], *, timeout: float) -> Renewal:
         """Prolong leases in one statement that never waits for a row.
 
+        Where sessions hold rows: tell which have ended, without asking them. Called about each second.
+
         Never raises for the database's sake: every fence that was given is in one of the answer's groups.
 
         Args:
@@ -285,14 +302,23 @@ class ClaimForm(Protocol):
     async def settle(self, settlements: Sequence[tuple[Fence, Settlement]]) -> list[Settled]:
         """Write settlements together, in one transaction; on a failure each by itself, in one more.
 
+        Where sessions hold rows: each on its own, and a failure gives the row back. HOLD, which nothing
+        but a lease can write, is then GIVE_BACK.
+
         Never raises for the database's sake: every settlement gets its `Settled`, in order.
         """
         ...
 
     async def release(self, releases: Sequence[tuple[Fence, bool]]) -> list[Settled]:
-        """Give rows back unsettled, once; the flag says whether the claim's count is taken back."""
+        """Give rows back unsettled, once; the flag says whether the claim's count is taken back.
+
+        Also called, with True, for rows whose session has ended, so that it is let go of.
+        """
         ...
 
     async def close(self) -> None:
-        """Let go of what the form itself keeps; rows in work stay as they are."""
+        """Let go of what the form itself keeps: rows under a lease stay so, sessions are given back.
+
+        Within a bound of the caller's; called once nothing else of the form runs.
+        """
         ...

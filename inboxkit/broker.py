@@ -14,6 +14,7 @@ from ._routing import Routes
 from ._runtime.reporting import log, logger
 from .database import Database
 from .errors import ClosedError, DeclarationError, EncodeError
+from .every_group import EveryGroup
 from .insert import Connectable, insert_rows
 from .queue import InboxQueue
 from .table import Inbox, new_row
@@ -186,7 +187,7 @@ class Broker:
             NoRouteError: No queue is called so.
         """
         target = self._routes.find(queue) if isinstance(queue, str) else queue
-        self.database.wakes.notify(target.spec.name, target.group)
+        self.database.wakes.notify(target.spec.name, target.only_group)
 
     def __repr__(self) -> str:
         return f"Broker({self.database!r})"
@@ -195,6 +196,11 @@ class Broker:
 def _row_for(queue: InboxQueue[Any, Any], message: Any, columns: dict[str, Any]) -> NewRow:
     """The row that carries a message: its group is the queue's name."""
     spec = queue.spec
+    if isinstance(queue, EveryGroup):
+        raise TypeError(
+            f"publish(): {queue.name!r} is every group of table {spec.name!r}; name one, as in "
+            "publish(queue.group('acme'), message)"
+        )
     if spec.payload is None:
         if columns:
             raise TypeError("publish() takes no columns beside a whole row; set them in the row")

@@ -14,6 +14,7 @@ from inboxkit._db.drivers import make_driver
 from inboxkit._db.pool import Pool
 from inboxkit._db.record import Record
 from inboxkit._db.url import DatabaseUrl, parse_url
+from inboxkit._runtime.room import Room
 from inboxkit._runtime.waking import WakeHub
 from inboxkit._sql.check import check
 from inboxkit._sql.dialect import get_dialect
@@ -107,6 +108,7 @@ class Database:
         self._pool: Pool | None = None
         self._described: dict[InboxSpec, TableInfo] = {}
         self.wakes = WakeHub()
+        self.room = self._make_room()
 
     @property
     def clock(self) -> Clock:
@@ -137,6 +139,10 @@ class Database:
         """Most connections at once; 1 for SQLite's ``:memory:``, once it is open."""
         return self._pool.size if self._pool is not None else self._pool_size
 
+    def _make_room(self) -> Room:
+        """One connection is always left to handlers and their statements."""
+        return Room(max(self.pool_size - 1, 1))
+
     @property
     def is_open(self) -> bool:
         """True between `open` and `aclose`."""
@@ -162,6 +168,7 @@ class Database:
             await pool.aclose()
             return
         self._pool = pool
+        self.room = self._make_room()
 
     async def aclose(self) -> None:
         """Close all connections, within a bound; those in use are waited for 5 seconds."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any, Generic, overload
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 from typing_extensions import TypeVar
 
@@ -15,7 +15,10 @@ from inboxkit._core.spec import InboxSpec
 from inboxkit.errors import DeclarationError
 from inboxkit.table import Inbox
 
-__all__ = ["InboxQueue"]
+if TYPE_CHECKING:
+    from inboxkit.every_group import EveryGroup
+
+__all__ = ["InboxQueue", "table_of"]
 
 RowT = TypeVar("RowT", default=Any)
 MessageT = TypeVar("MessageT", default=Any)
@@ -99,7 +102,7 @@ class InboxQueue(Generic[RowT, MessageT]):
         lease: timedelta | None = None,
         poll_interval: timedelta | None = None,
     ) -> None:
-        self.row, self.spec = _table(row)
+        self.row, self.spec = table_of(row)
         if not isinstance(name, str) or not name:
             raise DeclarationError(
                 f"a queue of table {self.spec.name!r} needs a non-empty name, not {name!r}"
@@ -111,10 +114,92 @@ class InboxQueue(Generic[RowT, MessageT]):
         self.lease = _lease(self, lease)
         self.poll_interval = _poll_interval(self, poll_interval)
 
+    @overload
+    @staticmethod
+    def every_group(
+        row: type[InboxT],
+        message: type[TypeT],
+        *,
+        name: str | None = None,
+        lease: timedelta | None = None,
+        poll_interval: timedelta | None = None,
+    ) -> EveryGroup[InboxT, TypeT]: ...
+    @overload
+    @staticmethod
+    def every_group(
+        row: type[InboxT],
+        message: None = None,
+        *,
+        name: str | None = None,
+        lease: timedelta | None = None,
+        poll_interval: timedelta | None = None,
+    ) -> EveryGroup[InboxT, Any]: ...
+    @overload
+    @staticmethod
+    def every_group(
+        row: InboxSpec,
+        message: type[TypeT],
+        *,
+        name: str | None = None,
+        lease: timedelta | None = None,
+        poll_interval: timedelta | None = None,
+    ) -> EveryGroup[Mapping[str, Any], TypeT]: ...
+    @overload
+    @staticmethod
+    def every_group(
+        row: InboxSpec,
+        message: None = None,
+        *,
+        name: str | None = None,
+        lease: timedelta | None = None,
+        poll_interval: timedelta | None = None,
+    ) -> EveryGroup[Mapping[str, Any], Any]: ...
+    @staticmethod
+    def every_group(
+        row: Any,
+        message: Any = None,
+        *,
+        name: str | None = None,
+        lease: timedelta | None = None,
+        poll_interval: timedelta | None = None,
+    ) -> Any:
+        """All groups of a table through one subscription, for groups that are many or come and go.
+
+        `delivery.group` tells a row's group, and ``queue.group("acme")`` names one to publish to. While
+        another group has a due row, none is served twice; each process goes its own rounds. On a FIFO
+        table each group has one row in work, in order, and `workers` says how many groups go side by
+        side. Left out are groups with a subscription of their own and the dead letters of any
+        subscription in the service, the groups of its own dead letters (``"{group}.dead"``), and NULL.
+
+        Args:
+            row: The table's class or description; it has groups.
+            message: As for a queue.
+            name: How it is called in logs; None: the table's name and ``.*``.
+            lease: As for a queue.
+            poll_interval: As for a queue.
+
+        Raises:
+            DeclarationError: The table has no groups, or an argument cannot be right.
+        """
+        # Imported here: it is made of this class.
+        from inboxkit.every_group import EveryGroup  # noqa: PLC0415
+
+        return EveryGroup(row, message, name=name, lease=lease, poll_interval=poll_interval)
+
     @property
     def group(self) -> str | None:
         """The group whose rows these are; None on a table without groups."""
+        return self.only_group
+
+    @property
+    def only_group(self) -> str | None:
+        """The one group whose rows these are; None on a table without groups, or where it is all."""
         return None if self.spec.group is None else self.name
+
+    @property
+    def shown_message(self) -> str:
+        """The message's type, for messages."""
+        return show(self.message)
 
     @property
     def row_mode(self) -> bool:
@@ -122,11 +207,12 @@ class InboxQueue(Generic[RowT, MessageT]):
         return self.spec.payload is None
 
     def __repr__(self) -> str:
-        message = "" if self.message is None else f", {show(self.message)}"
+        message = "" if self.message is None else f", {self.shown_message}"
         return f"InboxQueue({self.spec.name!r}, {self.name!r}{message})"
 
 
-def _table(row: Any) -> tuple[Any, InboxSpec]:
+def table_of(row: Any) -> tuple[Any, InboxSpec]:
+    """The class of a table's rows, where it has one, and its description."""
     if isinstance(row, InboxSpec):
         return None, row
     if isinstance(row, type) and issubclass(row, Inbox):

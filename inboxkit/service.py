@@ -14,7 +14,8 @@ from anyio.abc import TaskStatus
 
 from ._core.backoff import Backoff
 from ._core.settlement import FailurePolicy
-from ._including import Included, check_included, check_together
+from ._including import Included, check_included
+from ._including_together import check_together
 from ._runtime.plan import Middleware
 from ._runtime.running import bare_errors, stop_at_signals
 from ._runtime.stopping import Phase, Stop
@@ -97,9 +98,16 @@ class Service:
 
     @property
     def dead_letter_groups(self) -> frozenset[tuple[str, str]]:
-        """Table and group of each dead letter that is a group."""
+        """Table and group of each dead letter that is one group."""
         keys = (one.dead_key for one in self._included)
         return frozenset((key[0], key[1]) for key in keys if key is not None and key[1] is not None)
+
+    def is_dead_letter(self, table: str, group: str) -> bool:
+        """Whether a group of a table is the dead letter of some subscription."""
+        return (table, group) in self.dead_letter_groups or any(
+            one.spec.name == table and one.dead_shape is not None and one.dead_shape.fits(group)
+            for one in self._included
+        )
 
     @property
     def dead_letter_tables(self) -> frozenset[str]:
@@ -147,12 +155,14 @@ class Service:
 
         Args:
             subscriber: A function decorated by `@subscriber(queue)`.
-            workers: Handlers at a time. A FIFO queue is served by one, whatever this says.
+            workers: Handlers at a time. A FIFO queue is served by one, whatever this says; every group
+                of a FIFO table by so many, each at another group.
             workers_by_key: In place of `workers`: so many, one partition key always at the same one.
             max_attempts: The delivery of this number is the last: a retry or failure of it goes to
                 the dead letter. Comes with `dead_letter`.
-            dead_letter: A group of the same table (or a queue); for a table without groups the name
-                of a table with the same columns.
+            dead_letter: A group of the same table (or a queue); for every group of a table a name with
+                ``{group}`` in it, such as ``"{group}.dead"``; for a table without groups the name of
+                a table with the same columns.
             on_error: What a handler's exception leads to: a `Backoff`, ``"drop"`` or ``"stop"``.
             on_decode_error: The same for a payload that cannot be read.
             timeout: Most time for one delivery; past it the handler is cancelled, and it failed.

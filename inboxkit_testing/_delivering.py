@@ -89,7 +89,7 @@ def delivery(
         id=_id_of(row, queue.spec) if id is None else id,
         message=message,
         attempt=attempt if queue.spec.attempt is not None else None,
-        group=queue.group,
+        group=_group_of(row, queue),
         key=key,
         headers=headers or {},
         row=row,
@@ -101,6 +101,14 @@ def delivery(
         deadline=lambda: deadline,
         publish=_refuse,
     )
+
+
+def _group_of(row: Any, queue: InboxQueue[Any, Any]) -> str | None:
+    if queue.spec.group is None or queue.only_group is not None or row is None:
+        return queue.only_group
+    name = queue.spec.field_of(queue.spec.group)
+    group: str | None = row.get(name) if isinstance(row, Mapping) else getattr(row, name, None)
+    return group
 
 
 def _id_of(row: Any, spec: InboxSpec) -> Any:

@@ -54,6 +54,9 @@ class ObservedConnection:
         self._is_server = driver.dialect != "sqlite"
         self._transaction = 0
         self._script: str | None = None
+        self._held_script: str | None = None
+        """The last script that ran in a transaction which the runtime keeps; its COMMIT ends it."""
+        self._is_hold = False
         self._is_opening = False
         self._block: Block | None = None
         self.has_waited = False
@@ -62,6 +65,11 @@ class ObservedConnection:
         """From 1, in the order of connecting."""
         self.session: Final = session
         """The server's number of it; None: there is no server."""
+
+    @property
+    def backend_pid(self) -> int | None:
+        """As the driver has it, for the library to tell a pooler by."""
+        return getattr(self._inner, "backend_pid", None)
 
     @property
     def is_closed(self) -> bool:
@@ -85,10 +93,12 @@ class ObservedConnection:
         try:
             return await self._run_step_by_step(script)
         finally:
+            self._held_script = script.name if self._is_hold else None
             self._script, self._is_opening = None, False
 
     async def begin(self, *, hold: bool = False) -> None:
         begin = Statement("begin", "BEGIN", returns_rows=False)
+        self._is_hold = hold
         await self._begin(begin, lambda: self._inner.begin(hold=hold))
         if hold:
             return  # the runtime's own, kept over a handler: time may pass in it
@@ -103,6 +113,7 @@ class ObservedConnection:
         finally:
             if not self.in_transaction:
                 self._close_block()
+                self._held_script, self._is_hold = None, False
 
     async def rollback(self) -> None:
         try:
@@ -111,6 +122,7 @@ class ObservedConnection:
                 await self._end(_ROLLBACK, self._inner.rollback)
         finally:
             self._close_block()
+            self._held_script, self._is_hold = None, False
 
     async def close(self) -> None:
         self._driver.forget(self)
@@ -196,15 +208,16 @@ class ObservedConnection:
 
     async def _end(self, statement: Statement, send: Callable[[], Awaitable[object]]) -> None:
         kind: Kind = "commit" if statement is _COMMIT else "rollback"
+        script = self._script or self._held_script
         operation = await self._admitted(
             lambda: Operation(
                 self._recording.next_number,
                 kind,
                 statement.name,
                 statement.text,
-                self._script,
+                script,
                 commits=kind == "commit",
-                ends_script=kind == "commit" and self._script is not None,
+                ends_script=kind == "commit" and script is not None,
             ),
             asks=self._is_server,
         )
@@ -304,7 +317,9 @@ class ObservedConnection:
             self._script,
             commits=commits,
             opens_script=self._is_opening,
-            ends_script=commits and self._script is not None,
+            # A claim that keeps its transaction has no COMMIT: it ends with the statement of its name.
+            ends_script=(commits and self._script is not None)
+            or (self._is_hold and kind == "statement" and statement.name == self._script),
         )
 
     def _note(self, statement: Statement, kind: Kind = "statement") -> Recorded:

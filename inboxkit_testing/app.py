@@ -175,7 +175,8 @@ class TestApp:
     def _is_dead(self, spec: InboxSpec, row: Any) -> bool:
         if spec.group is None:
             return False
-        return (spec.name, _value(spec, row, "group")) in self.service.dead_letter_groups
+        group = _value(spec, row, "group")
+        return group is not None and self.service.is_dead_letter(spec.name, group)
 
     async def _record(self, delivery: Delivery[Any, Any], call_next: Any) -> Outcome:
         log = self._logs[delivery.queue.name]

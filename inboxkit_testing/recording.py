@@ -51,7 +51,8 @@ class RecordedTransaction:
 
     number: int
     name: str
-    """The script's name; ``"begin"`` for a block of the service's own; else the lone statement's."""
+    """The script's name, of several the first's (``"claim"``, of a transaction that holds a row over its
+    handler); ``"begin"`` for a block of the service's own; else the lone statement's."""
     connection: int
     statements: tuple[Recorded, ...]
     """Without BEGIN and its end."""
@@ -169,6 +170,6 @@ def _transaction(number: int, parts: list[Recorded]) -> RecordedTransaction:
         outcome = "committed"
     else:
         outcome = "open"
-    return RecordedTransaction(
-        number, first.script or first.name, first.connection, statements, outcome
-    )
+    scripts = (part.script for part in parts if part.script is not None)
+    name = next(scripts, first.name)
+    return RecordedTransaction(number, name, first.connection, statements, outcome)

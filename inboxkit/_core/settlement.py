@@ -7,12 +7,13 @@ write, the claim form writes it.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from random import Random
 from typing import Literal, TypeAlias, assert_never
 
 from .backoff import Backoff
+from .group_shape import GroupShape
 from .outcomes import Ack, Drop, Outcome, Retry
 
 __all__ = [
@@ -57,10 +58,20 @@ class Destination:
     """a table with the same columns, and"""
     schema: str | None = None
     """its schema (None: what the search path finds)."""
+    shape: GroupShape | None = None
+    """In place of these: a group of the same table for each group."""
+
+    def of(self, group: str | None) -> Destination:
+        """Where the dead letters of one group go."""
+        if self.shape is None or group is None:
+            return self
+        return Destination(group=self.shape.of(group))
 
     @property
     def name(self) -> str:
         """As a person would write it."""
+        if self.shape is not None:
+            return str(self.shape)
         if self.group is not None:
             return self.group
         return f"{self.schema}.{self.table}" if self.schema else str(self.table)
@@ -120,7 +131,9 @@ _SHORTEST_BACKOFF = timedelta(milliseconds=10)
 """A row that fails at once and for ever must not spin: not even under `Backoff.immediate()`."""
 
 
-def decide(ending: Ending, *, attempt: int, policy: Policy, random: Random) -> Settlement | None:
+def decide(
+    ending: Ending, *, attempt: int, policy: Policy, random: Random, group: str | None = None
+) -> Settlement | None:
     """Return the write that ends a delivery; None where the service is to stop and release the row.
 
     Args:
@@ -128,7 +141,15 @@ def decide(ending: Ending, *, attempt: int, policy: Policy, random: Random) -> S
         attempt: The number that the handler read, from 1.
         policy: The subscription's.
         random: The service's seeded source, for jitter.
+        group: The row's, where the dead letter's name is made of it.
     """
+    settlement = _decide(ending, attempt, policy, random)
+    if settlement is None or settlement.destination is None:
+        return settlement
+    return replace(settlement, destination=settlement.destination.of(group))
+
+
+def _decide(ending: Ending, attempt: int, policy: Policy, random: Random) -> Settlement | None:
     match ending:
         case Spent():
             return _move(policy)

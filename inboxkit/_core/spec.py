@@ -237,6 +237,11 @@ def _check_key(spec: InboxSpec, key: str) -> None:
             f"table {spec.name!r}: advisory_lock must be a non-empty str such as "
             f"'{spec.table}-{{{spec.field_of(spec.id)}}}', not {key!r}"
         )
+    if "\0" in key or key != key.encode(errors="ignore").decode():
+        raise DeclarationError(
+            f"table {spec.name!r}: advisory_lock {key!r} has NUL or a lone surrogate in it, which no "
+            "database takes for text; leave it out"
+        )
     try:
         parts = parse_key(key)
     except ValueError as error:

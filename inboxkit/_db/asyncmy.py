@@ -12,13 +12,14 @@ import asyncmy
 from asyncmy.constants import CLIENT
 from asyncmy.errors import Error
 
+from inboxkit._db.keepalive import keep_alive
 from inboxkit._db.mysql import MysqlConnection
 from inboxkit._db.mysql_errors import unreachable
 from inboxkit._db.mysql_session import Reply, guard_of, session_setup
 from inboxkit._db.mysql_url import MysqlTarget
 from inboxkit._db.mysql_values import DECODERS
 from inboxkit._db.shield import LAST_WORD
-from inboxkit._db.sockets import is_ready, keep_alive
+from inboxkit._db.sockets import is_ready
 from inboxkit._db.tasks import opened, stopped
 from inboxkit.abc import Clock, DialectName
 
@@ -139,7 +140,7 @@ async def _open(target: MysqlTarget, timeout: float) -> tuple[Any, int]:
     async with asyncio.timeout(guard_of(timeout)):
         connection = await _connect(target, guard_of(timeout))
         try:
-            keep_alive(_socket_of(connection))
+            keep_alive(connection._transport.get_extra_info("socket"))
             row = (await _run(connection, b"SELECT VERSION(), CONNECTION_ID()")).rows[0]
             await _run(connection, session_setup(row[0], timeout))
         except BaseException:

@@ -11,6 +11,7 @@ import anyio
 import asyncpg
 
 from inboxkit._db.instants import from_microseconds, to_microseconds
+from inboxkit._db.keepalive import keep_alive
 from inboxkit._db.placeholders import parse
 from inboxkit._db.postgres import PostgresConnection, rows_written
 from inboxkit._db.postgres_errors import NoAnswerError, is_lost, judged, lost
@@ -51,6 +52,10 @@ class AsyncpgConnection(PostgresConnection):
     @property
     def in_transaction(self) -> bool:
         return not self.is_closed and bool(self._connection.is_in_transaction())
+
+    @property
+    def backend_pid(self) -> int:
+        return int(self._connection.get_server_pid())
 
     async def close(self) -> None:
         if self.is_closed:
@@ -183,6 +188,7 @@ async def _open(url: str, timeout: float) -> Any:
         )
         # Not among the start-up settings: poolers refuse those that they do not know.
         await connection.execute(f"SET statement_timeout = {round(timeout * 1000)}")
+        keep_alive(connection._transport.get_extra_info("socket"))
     except BaseException:
         connection.terminate()
         raise

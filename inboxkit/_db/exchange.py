@@ -9,7 +9,9 @@ import anyio
 from psycopg.abc import RV, PQGen, PQGenConn
 from psycopg.waiting import Ready, Wait
 
-__all__ = ["Exchange"]
+from inboxkit._db.sockets import is_ready
+
+__all__ = ["Exchange", "is_ready"]
 
 
 class Exchange(Generic[RV]):

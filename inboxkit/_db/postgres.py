@@ -56,6 +56,11 @@ class PostgresConnection(ABC):
     def in_transaction(self) -> bool:
         """True between BEGIN and its end, in an aborted transaction too."""
 
+    @property
+    @abstractmethod
+    def backend_pid(self) -> int:
+        """The server's process, as it said at connecting; a pooler says something else."""
+
     @abstractmethod
     async def _send(self, statement: Statement) -> Answer:
         """Run a statement.

@@ -34,6 +34,10 @@ class PsycopgConnection(PostgresConnection):
     def in_transaction(self) -> bool:
         return self._session.pgconn.transaction_status in _OPEN
 
+    @property
+    def backend_pid(self) -> int:
+        return self._session.pgconn.backend_pid
+
     async def close(self) -> None:
         with self._clock.external("close"):
             self.terminate()  # libpq says goodbye without waiting

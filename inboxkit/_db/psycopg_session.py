@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, Final, cast
 
 import anyio
@@ -15,15 +16,19 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import ConnStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
-from inboxkit._db.exchange import Exchange
+from inboxkit._db.exchange import Exchange, is_ready
+from inboxkit._db.keepalive import COUNT, IDLE, INTERVAL
 from inboxkit._db.postgres_errors import NoAnswerError
 from inboxkit._db.psycopg_types import register_loaders
 from inboxkit._db.shield import LAST_WORD, outlast
-from inboxkit._db.sockets import is_ready, shut_down
 
 __all__ = ["PsycopgSession", "open_session"]
 
-_KEEPALIVES: Final = {"keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
+_KEEPALIVES: Final = {
+    "keepalives_idle": str(IDLE),
+    "keepalives_interval": str(INTERVAL),
+    "keepalives_count": str(COUNT),
+}
 
 
 class PsycopgSession(psycopg.AsyncConnection[tuple[Any, ...]]):
@@ -72,7 +77,8 @@ class PsycopgSession(psycopg.AsyncConnection[tuple[Any, ...]]):
         # A socket that is closed under a waiting task never wakes it. One that is shut down does, and
         # the exchange then ends as after any other loss.
         self._is_dropped = True
-        shut_down(self.pgconn.socket)
+        with suppress(OSError), socket.socket(fileno=os.dup(self.pgconn.socket)) as line:
+            line.shutdown(socket.SHUT_RDWR)
 
     async def _drive(self, exchange: Exchange[RV]) -> RV:
         if self._limit is not None:

@@ -15,13 +15,14 @@ import pymysql
 from pymysql.constants import CLIENT
 
 from inboxkit._db.backend import waker
+from inboxkit._db.keepalive import keep_alive
 from inboxkit._db.mysql import MysqlConnection
 from inboxkit._db.mysql_errors import unreachable
 from inboxkit._db.mysql_session import Reply, guard_of, session_setup
 from inboxkit._db.mysql_url import MysqlTarget
 from inboxkit._db.mysql_values import DECODERS
 from inboxkit._db.shield import LAST_WORD, outlast
-from inboxkit._db.sockets import is_ready, keep_alive, shut_down
+from inboxkit._db.sockets import is_ready, shut_down
 from inboxkit._db.thread import ThreadWorker
 from inboxkit.abc import Clock, DialectName
 from inboxkit.errors import ConnectError
@@ -49,7 +50,7 @@ class _Session:
         """Connect, and set the session up."""
         try:
             self._connection = connection = _connect(self._target, guard_of(self._timeout))
-            keep_alive(connection._sock.fileno())
+            keep_alive(connection._sock)
             row = self.run(b"SELECT VERSION(), CONNECTION_ID()").rows[0]
             self.number = row[1]
             self.run(session_setup(row[0], self._timeout))

@@ -115,7 +115,7 @@ class SqliteConnection:
             return await self._hop(script.name, lambda: self._session.run(script))
         return await self._in_turn(script.name, lambda: self._session.run(script))
 
-    async def begin(self, *, hold: bool = False) -> None:
+    async def begin(self, *, hold: bool = False) -> None:  # noqa: ARG002
         await self._take_turn("begin")
         try:
             await self._hop("begin", lambda: self._session.begin("begin", write=True))

@@ -7,18 +7,24 @@ from datetime import timedelta
 from inboxkit._core.lease import ExpirySteps
 from inboxkit._core.spec import InboxSpec
 from inboxkit._sql.dialect import Dialect
+from inboxkit._sql.every_group import Others
 from inboxkit._sql.info import TableInfo
+from inboxkit._sql.table import Table, bind
 from inboxkit.abc import ClaimForm
 from inboxkit.errors import DialectError
 
+from .advisory import SessionAdvisoryForm
+from .advisory_in_process import Keys, ProcessAdvisoryForm
+from .every_group import EveryGroupForm
 from .lease import LeaseForm
-from .runner import Runner
+from .row_lock import RowLockForm
+from .runner import Connections, Runner
 
-__all__ = ["LeaseForm", "Runner", "open_form"]
+__all__ = ["Connections", "EveryGroupForm", "Keys", "LeaseForm", "RowLockForm", "Runner", "open_form"]
 
 
 def open_form(
-    runner: Runner,
+    database: Connections,
     spec: InboxSpec,
     info: TableInfo,
     dialect: Dialect,
@@ -27,35 +33,51 @@ def open_form(
     lease: timedelta,
     cap: int | None,
     steps: ExpirySteps,
+    others: Others | None = None,
+    keys: Keys | None = None,
 ) -> ClaimForm:
     """Make the claim form that a description asks for.
 
     Args:
-        runner: Runs its scripts.
+        database: Runs its scripts, and lends it sessions.
         spec: The table.
         info: What the database says of it, checked.
         dialect: The database's.
-        group: The queue's group; None where the table has no groups.
-        lease: How long a claim holds, in whole seconds.
+        group: The queue's group; None where the table has no groups, or all are served.
+        lease: How long a claim holds, in whole seconds; of use to the lease form alone.
         cap: Most attempts; None: no cap.
         steps: The instance's, for expiries that do not repeat.
+        others: Every group of the table is served but these; None: `group` says which.
+        keys: The keys of the database where this process keeps them: the advisory lock form's, on
+            SQLite. The form closes them.
 
     Raises:
         DialectError: This database, or this version, does not serve the form.
     """
-    if spec.form == "row lock" and dialect.name == "sqlite":
-        raise DialectError(
-            f"table {spec.name!r} asks for the row lock form, and SQLite locks no rows; describe a "
-            "locked_until column (a nullable TEXT), which asks for the lease form"
-        )
-    if spec.form != "lease":
+    if spec.form != "lease" and others is not None:
         raise DialectError(
             f"table {spec.name!r} asks for the {spec.form} form, and this version of inboxkit serves "
-            "the lease form; describe a locked_until column (a nullable time)"
+            "every group of a table in the lease form; describe a locked_until column (a nullable "
+            "time), or include a subscription for each group"
+        )
+    if others is not None:
+        return EveryGroupForm(
+            database, spec, info, dialect, others=others, lease=lease, cap=cap, steps=steps
         )
     if spec.group is not None and group is None:
-        raise DialectError(
-            f"table {spec.name!r} has groups, and this version of inboxkit serves one group a "
-            "subscription; name the group"
-        )
-    return LeaseForm(runner, spec, info, dialect, group=group, lease=lease, cap=cap, steps=steps)
+        raise DialectError(f"table {spec.name!r} has groups; name the one to serve, or serve all")
+    if spec.form == "advisory lock":
+        return _open_advisory(database, bind(dialect, spec, info), group=group, cap=cap, keys=keys)
+    if spec.form == "row lock":
+        return RowLockForm(database, spec, info, dialect, group=group)
+    return LeaseForm(database, spec, info, dialect, group=group, lease=lease, cap=cap, steps=steps)
+
+
+def _open_advisory(
+    database: Connections, table: Table, *, group: str | None, cap: int | None, keys: Keys | None
+) -> ClaimForm:
+    statements = table.dialect.advisory(table, group=group, cap=cap)
+    if statements.kept_by == "session":
+        return SessionAdvisoryForm(database, table, statements, cap=cap)
+    assert keys is not None, "SQLite keeps no keys: the process does"
+    return ProcessAdvisoryForm(database, table, statements, keys, cap=cap)

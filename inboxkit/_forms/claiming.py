@@ -1,4 +1,4 @@
-"""The lease form's claim: rows as the database gave them, made into what the runtime hands out."""
+"""Claimed rows as the database gave them, made into what the runtime hands out."""
 
 from __future__ import annotations
 
@@ -25,30 +25,53 @@ so the row came early or late."""
 
 
 class Claiming:
-    """Reads claimed rows of one table."""
+    """Reads claimed rows of one table.
 
-    def __init__(self, table: Table, *, cap: int | None) -> None:
+    Args:
+        table: The queue's.
+        cap: Past it a row is spent; None: none is.
+        counts: Whether the claim's own statement counts; else what ends the delivery does.
+    """
+
+    def __init__(self, table: Table, *, cap: int | None, counts: bool = True) -> None:
         self._table = table
         self._cap = cap
+        self._counts = counts
         self._threshold = claim_threshold(cap, largest_attempt(table))
         self._names = {column.role: column.name for column in table.by_role.values()}
         self._decoded = [column for column in table.columns if column.converter.decode is not None]
         self._columns = [column.name for column in table.columns]
         self._was_told = False
 
-    def read(self, rows: Sequence[tuple[Any, ...]], reading: Reading, expiry: datetime) -> Claim:
+    def read(
+        self,
+        rows: Sequence[tuple[Any, ...]],
+        reading: Reading,
+        expiry: datetime,
+        *,
+        hold: int | None = None,
+    ) -> Claim:
         """Make a claim of rows as they stood before it.
 
         Args:
             rows: One driver value for each described column, in claim order.
             reading: The clock's, that `expiry` was made from.
-            expiry: As the column keeps it.
+            expiry: As the column keeps it; until then an undecodable row is set aside.
+            hold: The number of the session that holds the rows; None: the expiry does.
         """
-        claimed = [self._row(row, reading, expiry) for row in rows]
+        tokens = (expiry,) if hold is None else ()
+        claimed = [self._row(row, reading, expiry, tokens, hold) for row in rows]
         kept = tuple(row for row in claimed if row is not None)
         return Claim(kept, reading, undecodable=len(claimed) - len(kept))
 
-    def _row(self, row: tuple[Any, ...], reading: Reading, expiry: datetime) -> Claimed | None:
+    def _row(
+        self,
+        row: tuple[Any, ...],
+        reading: Reading,
+        expiry: datetime,
+        tokens: tuple[datetime, ...],
+        hold: int | None,
+    ) -> Claimed | None:
         values: dict[str, Any] = dict(zip(self._columns, row, strict=True))
         id = self._table.id.decode(row[0])
         for column in self._decoded:
@@ -60,7 +83,7 @@ class Claiming:
         payload = self._value(values, Role.PAYLOAD)
         headers = self._value(values, Role.HEADERS)
         return Claimed(
-            Fence(id, (expiry,), stored),
+            Fence(id, tokens, stored, hold),
             reading,
             attempt,
             counted,
@@ -79,13 +102,15 @@ class Claiming:
         return None if isinstance(value, DecodeError) else value
 
     def _count(self, values: dict[str, Any]) -> tuple[int | None, bool, int | None]:
-        """The delivery's number, whether the claim counted it, and what it stored for the fence."""
+        """The delivery's number, whether it counts, and what is stored while it lasts."""
         if Role.ATTEMPT not in self._names:
             return None, False, None
         attempt = self._value(values, Role.ATTEMPT)
         if attempt is None:
             self._tell_of_unread_attempt()
             return 1, True, None
+        if not self._counts:
+            return attempt, True, attempt
         if attempt > self._threshold:
             return attempt, False, attempt
         return attempt, True, attempt + 1

@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 from inboxkit._sql.statement import Script
 from inboxkit.abc import DriverConnection
 
-__all__ = ["Lender", "Runner"]
+__all__ = ["Connections", "Lender", "Runner"]
 
 T = TypeVar("T")
 
@@ -36,3 +36,7 @@ class Lender(Protocol):
     async def release(self, connection: DriverConnection, /) -> None:
         """Take a session back; one inside a transaction is rolled back first, a closed one forgotten."""
         ...
+
+
+class Connections(Runner, Lender, Protocol):
+    """Both, which a `Database` is."""

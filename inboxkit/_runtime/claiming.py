@@ -14,12 +14,41 @@ from .reporting import Reporter
 from .timing import wait_for
 from .waking import Waker
 
-__all__ = ["Claimer"]
+__all__ = ["LONGEST_CLAIM", "Claimer", "Failures"]
 
 _FIRST_WAIT = 1.0
 _LONGEST_WAIT = 30.0
-_LONGEST_CLAIM = 60.0
+LONGEST_CLAIM = 60.0
 """Seconds a claim is shielded: almost every cancelled claim has taken effect, so its rows are awaited."""
+
+
+class Failures:
+    """Claims that failed one after the other: how long to rest, and the one record of them.
+
+    Args:
+        random: The service's seeded source, for jitter.
+        report: The log.
+    """
+
+    def __init__(self, random: Random, report: Reporter) -> None:
+        self._random = random
+        self._report = report
+        self._count = 0
+        self._was_told = False
+
+    def add(self, error: Exception) -> float:
+        """One more; returns the seconds until the next try."""
+        wait = min(_FIRST_WAIT * 2.0 ** min(self._count, 10), _LONGEST_WAIT)
+        self._count += 1
+        self._was_told = self._was_told or self._report.outage(
+            "a claim failed; claims are repeated, up to 30 s apart", error
+        )
+        return wait * self._random.uniform(0.9, 1.0)
+
+    def end(self) -> None:
+        """A claim was answered."""
+        self._count, self._was_told = 0, False
+        self._report.recovered()
 
 
 class Claimer:
@@ -48,16 +77,14 @@ class Claimer:
     ) -> None:
         self._form = form
         self._clock = clock
-        self._random = random
         self._waker = waker
-        self._report = report
         self._room = room
         self._accept = accept
         self._has_room = anyio.Event()
         self._stopping = anyio.Event()
         self._ended = anyio.Event()
-        self._failures = 0
-        self._was_told = False
+        self._failures = Failures(random, report)
+        self._is_looking = False
         self._in_flight: anyio.CancelScope | None = None
 
     def room_made(self) -> None:
@@ -99,30 +126,24 @@ class Claimer:
         await self._has_room.wait()
 
     async def _claim(self, limit: int) -> None:
-        self._waker.start_claim()
+        if not self._is_looking:
+            self._waker.start_claim()
         try:
             claim = await self._claim_shielded(limit)
         except (DatabaseError, StartupError, TimeoutError) as error:
-            await self._wait_after_failure(error)
+            await wait_for(self._stopping, self._clock, self._failures.add(error))
             return
-        self._failures, self._was_told = 0, False
-        self._report.recovered()
+        self._failures.end()
         self._accept(claim, self._stopping.is_set())
+        # A claim that goes on where the last one stopped does not see what wakes tell of.
+        self._is_looking = claim.more
         is_full = len(claim.rows) + claim.undecodable >= limit
         met_spent = any(row.spent for row in claim.rows)
-        if not is_full and not met_spent and not self._stopping.is_set():
+        if not is_full and not met_spent and not claim.more and not self._stopping.is_set():
             await self._waker.wait()
 
     async def _claim_shielded(self, limit: int) -> Claim:
         """Almost every cancelled claim has taken effect: so its answer is waited for, within a bound."""
-        with anyio.move_on_after(_LONGEST_CLAIM, shield=True) as self._in_flight:
+        with anyio.move_on_after(LONGEST_CLAIM, shield=True) as self._in_flight:
             return await self._form.claim(limit=limit)
-        raise TimeoutError(f"a claim was not answered within {_LONGEST_CLAIM:g} s")
-
-    async def _wait_after_failure(self, error: Exception) -> None:
-        wait = min(_FIRST_WAIT * 2.0 ** min(self._failures, 10), _LONGEST_WAIT)
-        self._failures += 1
-        self._was_told = self._was_told or self._report.outage(
-            "a claim failed; claims are repeated, up to 30 s apart", error
-        )
-        await wait_for(self._stopping, self._clock, wait * self._random.uniform(0.9, 1.0))
+        raise TimeoutError(f"a claim was not answered within {LONGEST_CLAIM:g} s")

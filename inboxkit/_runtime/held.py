@@ -79,6 +79,9 @@ class Held:
     """Settlements of it that failed so far."""
     repeat_at: float = 0.0
     """The monotonic second before which its settlement is not repeated."""
+    successor: Held | None = None
+    """A delivery of the same row that was claimed before the answer to this one's settlement came: it
+    waits for that, since the row may have to rest."""
     outcome: str = "ack"
     """``"ack"`` or ``"drop"``, for the event of a finished row."""
     note: str = ""
@@ -98,7 +101,8 @@ class Held:
     @property
     def fence(self) -> Fence:
         """What the row must hold for us to write it, with every token that may stand there."""
-        return Fence(self.claimed.fence.id, tuple(self.tokens), self.claimed.fence.attempt)
+        claimed = self.claimed.fence
+        return Fence(claimed.id, tuple(self.tokens), claimed.attempt, claimed.hold)
 
     @property
     def hold_end(self) -> float | None:

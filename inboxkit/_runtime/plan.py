@@ -30,7 +30,7 @@ class Plan:
     table: str
     """The table's name, for wakes."""
     group: str | None
-    """The rows' group; None where the table has none."""
+    """The rows' group; None where the table has none, or all are served."""
     handler: Callable[[Delivery[Any, Any]], Awaitable[Any]]
     """The user's function, given its delivery."""
     decode: Decode
@@ -41,9 +41,13 @@ class Plan:
     workers: int = 1
     by_key: bool = False
     """Whether each worker serves its share of the keys, in order."""
+    may_claim_beside: bool = True
+    """Whether several claims may be in flight: not where rows are to be worked on in order."""
     poll_interval: timedelta = timedelta(seconds=1)
     timeout: timedelta | None = None
     """Most time for a handler; past it the delivery is a failure."""
     middleware: tuple[Middleware, ...] = ()
+    is_every_group: bool = False
+    """All groups of the table are served."""
     dead_letter_table: str | None = None
     """The table that dead letters go to, for wakes."""

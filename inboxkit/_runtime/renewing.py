@@ -60,8 +60,13 @@ class Renewer:
         self._renew_event.set()
         self._end_event.set()
 
-    async def renew(self) -> None:
-        """Renew until cancelled."""
+    async def run(self) -> None:
+        """Renew leases and end holds until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._renew)
+            tasks.start_soon(self._end_holds)
+
+    async def _renew(self) -> None:
         while True:
             if self._renew_event.is_set():
                 self._renew_event = anyio.Event()
@@ -73,8 +78,8 @@ class Renewer:
                 continue
             await self._round(now)
 
-    async def end_holds(self) -> None:
-        """Tell handlers of holds that ended, until cancelled."""
+    async def _end_holds(self) -> None:
+        """Tell handlers of holds that ended."""
         while True:
             if self._end_event.is_set():
                 self._end_event = anyio.Event()

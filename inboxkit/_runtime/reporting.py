@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from inboxkit import events
+from inboxkit._core.settlement import Settlement, Verb
 from inboxkit.abc import Clock
 from inboxkit.errors import LeaseLostError
 
@@ -78,8 +79,9 @@ class Reporter:
 
     def lost(self, held: Held, reason: str) -> LeaseLostError:
         """The hold is lost; returns the error that middleware sees."""
+        hold = "hold" if held.lease is None else "lease"
         error = LeaseLostError(
-            f"queue {self.queue!r}: the lease of row {held.id!r} is lost ({reason}); "
+            f"queue {self.queue!r}: the {hold} of row {held.id!r} is lost ({reason}); "
             "nothing was written, the row is handed out again",
             queue=self.queue,
             id=held.id,
@@ -87,6 +89,16 @@ class Reporter:
         event = events.Lost(**self._row(held), reason=reason)
         log(logging.WARNING, "%s", error, extra={"event": event})
         return error
+
+    def settled(self, held: Held, ending: Settlement, due: datetime | None) -> None:
+        """A settlement was written."""
+        match ending.verb:
+            case Verb.FINISH:
+                self.finished(held, held.outcome, held.note)
+            case Verb.MOVE:
+                self.dead_lettered(held, ending.destination.name if ending.destination else "")
+            case Verb.GIVE_BACK | Verb.POSTPONE | Verb.HOLD:
+                self.retried(held, ending.delay, due)
 
     def finished(self, held: Held, outcome: str, reason: str = "") -> None:
         """The row is done with."""

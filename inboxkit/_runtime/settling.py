@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 
-from inboxkit._core.settlement import Settlement, Verb
+from inboxkit._core.settlement import Settlement
 from inboxkit.abc import ClaimForm, Clock, Settled
 from inboxkit.errors import (
     ConnectError,
@@ -85,6 +85,14 @@ class Settler:
         held.stage = Stage.ENDED
         self._pending.append(held)
         self.notify()
+
+    async def end(self, held: Held, ending: Settlement | Release) -> None:
+        """The same, for a worker: its delivery is written by the settling task."""
+        self.add(held, ending)
+
+    def let_go(self, held: Held) -> None:
+        """Its hold is lost: nothing is written."""
+        self._end(held)
 
     def notify(self) -> None:
         """A round of renewals is over, or something is to be written: look again."""
@@ -174,7 +182,7 @@ class Settler:
             case "written":
                 self._end(held)
                 self._due(ending, answer)
-                self._say(held, ending, answer)
+                self._report.settled(held, ending, answer.due)
             case "gone" if held.may_be_settled:
                 # Ours, or taken over by somebody who finished it: either way it is over.
                 self._end(held)
@@ -248,13 +256,3 @@ class Settler:
     def _end(self, held: Held) -> None:
         held.stage = Stage.GONE
         self._settled(held)
-
-    def _say(self, held: Held, ending: Settlement, answer: Settled) -> None:
-        match ending.verb:
-            case Verb.FINISH:
-                self._report.finished(held, held.outcome, held.note)
-            case Verb.MOVE:
-                destination = ending.destination.name if ending.destination else ""
-                self._report.dead_lettered(held, destination)
-            case Verb.GIVE_BACK | Verb.POSTPONE | Verb.HOLD:
-                self._report.retried(held, ending.delay, answer.due)

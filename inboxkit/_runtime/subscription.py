@@ -15,13 +15,18 @@ from inboxkit._core.settlement import Returned, Settlement, Spent, Verb, decide
 from inboxkit.abc import Claim, Claimed, ClaimForm, Clock, Settled
 
 from .claiming import Claimer
+from .ending import Ender
 from .handling import Handled, handle
 from .held import Held, Release, Stage
+from .lanes import Lanes
 from .plan import Plan
 from .renewing import Renewer
 from .reporting import Reporter
+from .room import Room
 from .settling import Settler
+from .stopping import RELEASE_SECONDS
 from .waking import WakeHub, Waker
+from .watching import Watcher
 from .workers import Workers
 
 __all__ = ["Subscription"]
@@ -30,8 +35,9 @@ __all__ = ["Subscription"]
 class Subscription:
     """Serves one queue until it is told to stop.
 
-    The tasks: one claims, some work, one settles, one renews, one ends holds in time. All live in
-    one task group; nothing outlives `run`.
+    The tasks: one claims, some work, one settles, one renews, one ends holds in time. Where sessions
+    hold the rows, several claim, each worker settles what it handled, and one watches the sessions.
+    All live in one task group; nothing outlives `run`.
 
     Args:
         plan: What to do.
@@ -40,6 +46,7 @@ class Subscription:
         random: The service's seeded source.
         report: The log.
         wakes: Where it listens, and tells others of rows that it makes due.
+        places: The pool's, for rows that sessions hold.
         fail: Called with an error that ends the service.
     """
 
@@ -52,6 +59,7 @@ class Subscription:
         random: Random,
         report: Reporter,
         wakes: WakeHub,
+        places: Room,
         fail: Callable[[BaseException], None],
     ) -> None:
         self.plan = plan
@@ -60,26 +68,60 @@ class Subscription:
         self._random = random
         self._report = report
         self._wakes = wakes
+        self._places = places
         self._fail = fail
         self._holds: dict[int, Held] = {}
         self._idle = anyio.Event()
         self._warned_of_delay = False
         self.waker = Waker(clock, random, plan.poll_interval.total_seconds())
         self._workers = Workers(plan.workers, by_key=plan.by_key, deliver=self._deliver)
-        self._settler = Settler(
+        self._settler: Settler | Ender
+        self._keeper: Renewer | Watcher
+        self._claimer: Claimer | Lanes
+        if form.lease is not None:
+            self._serve_leases()
+        else:
+            self._serve_sessions()
+
+    def _serve_leases(self) -> None:
+        form, clock, random, report = self._form, self._clock, self._random, self._report
+        self._settler = settler = Settler(
             form, clock, random, report, settled=self._forget, due=self._tell_due
         )
-        self._renewer = Renewer(
+        self._keeper = Renewer(
             form,
             clock,
             report,
             holds=self._holds.values,
             lost=self._lose,
-            round_over=self._settler.notify,
+            round_over=settler.notify,
         )
         self._claimer = Claimer(
             form, clock, random, self.waker, report, room=self._room, accept=self._accept
         )
+
+    def _serve_sessions(self) -> None:
+        form, clock, report = self._form, self._clock, self._report
+        self._claimer = lanes = Lanes(
+            form,
+            clock,
+            self._random,
+            self.waker,
+            report,
+            count=self.plan.workers if self.plan.may_claim_beside else 1,
+            room=self._room,
+            places=self._places,
+            accept=self._accept,
+        )
+        self._settler = Ender(
+            form,
+            report,
+            settled=self._forget,
+            due=self._tell_due,
+            pause=lanes.pause,
+            answered=self._answered,
+        )
+        self._keeper = Watcher(form, clock, holds=self._holds.values, lost=self._lose)
 
     @property
     def in_work(self) -> list[Held]:
@@ -92,15 +134,17 @@ class Subscription:
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._settler.run)
-                if self._form.lease is not None:
-                    tasks.start_soon(self._renewer.renew)
-                    tasks.start_soon(self._renewer.end_holds)
+                tasks.start_soon(self._keeper.run)
                 self._workers.start(tasks)
                 tasks.start_soon(self._claimer.run)
                 task_status.started()
         finally:
             unregister()
             self._workers.close()
+            with anyio.move_on_after(RELEASE_SECONDS, shield=True):
+                await self._form.close()
+            for held in self.in_work:
+                self._forget(held)
 
     def drain(self) -> None:
         """Claim no more, and give back what no handler has yet."""
@@ -142,28 +186,47 @@ class Subscription:
     def _room(self) -> int:
         return self._workers.room - len(self._holds)
 
-    def _accept(self, claim: Claim, is_stopping: bool) -> None:
+    def _accept(self, claim: Claim, is_unwanted: bool) -> None:
         older = {held.id: held for held in self._holds.values()} if claim.rows else {}
         for claimed in claim.rows:
-            if claimed.fence.id in older:
-                self._supersede(older[claimed.fence.id])
+            before = older.get(claimed.fence.id)
+            if before is not None:
+                self._supersede(before)
             held = Held(claimed, self._form.lease)
             self._holds[id(held)] = held
             self._report.claimed(held)
-            if is_stopping:
+            if is_unwanted:
                 self._release(held)
-            elif claimed.spent:
-                settlement = decide(
-                    Spent(),
-                    attempt=claimed.attempt or 1,
-                    policy=self.plan.policy,
-                    random=self._random,
-                )
-                self._settler.add(held, settlement or Settlement(Verb.GIVE_BACK))
+            elif before is not None and before.stage is Stage.ENDED and self._form.lease is None:
+                # The older delivery's session let go of the row, and the answer is on its way.
+                before.successor = held
             else:
-                self._workers.hand_over(held)
+                self._begin(held)
         if claim.rows:
-            self._renewer.notify()
+            self._keeper.notify()
+
+    def _begin(self, held: Held) -> None:
+        claimed = held.claimed
+        if not claimed.spent:
+            self._workers.hand_over(held)
+            return
+        settlement = decide(
+            Spent(),
+            attempt=claimed.attempt or 1,
+            policy=self.plan.policy,
+            random=self._random,
+            group=claimed.group,
+        )
+        self._settler.add(held, settlement or Settlement(Verb.GIVE_BACK))
+
+    def _answered(self, before: Held, is_resting: bool) -> None:
+        held = before.successor
+        if held is None or held.stage is not Stage.QUEUED:
+            return
+        if is_resting:
+            self._release(held)
+        else:
+            self._begin(held)
 
     async def _deliver(self, held: Held) -> None:
         if held.stage is not Stage.QUEUED:
@@ -173,7 +236,9 @@ class Subscription:
             return
         held.stage = Stage.RUNNING
         handled = await handle(held, self.plan, **self._known(held))
-        self._conclude(held, handled)
+        ending = self._conclude(held, handled)
+        if ending is not None:
+            await self._settler.end(held, ending)
 
     def _known(self, held: Held) -> dict[str, Any]:
         claimed: Claimed = held.claimed
@@ -187,31 +252,27 @@ class Subscription:
             "deadline": held.deadline,
         }
 
-    def _conclude(self, held: Held, handled: Handled) -> None:
+    def _conclude(self, held: Held, handled: Handled) -> Settlement | Release | None:
+        """What is to be written; None: nothing, and somebody else sees to it."""
         if handled.error is not None and not isinstance(handled.error, Exception):
-            self._release(held, counted=True)
             self._fail(handled.error)
-            return
-        if held.lost.is_set():
-            self._forget(held)
-            return
-        if handled.ending is None:
-            self._release(held, counted=held.has_returned)
-            return
+            return self._to_release(held, counted=True)
+        if held.lost.is_set() or handled.ending is None:
+            return self._to_release(held, counted=held.has_returned)
         settlement = decide(
             handled.ending,
             attempt=held.claimed.attempt or 1,
             policy=self.plan.policy,
             random=self._random,
+            group=held.claimed.group,
         )
-        if settlement is None:
-            self._release(held, counted=True)
-            self._fail(handled.error or RuntimeError("a handler failed"))
-        else:
-            self._note(held, handled)
-            self._settler.add(held, settlement)
         if handled.error is not None:
             self._report.failed(held, handled.error)
+        if settlement is None:
+            self._fail(handled.error or RuntimeError("a handler failed"))
+            return self._to_release(held, counted=True)
+        self._note(held, handled)
+        return settlement
 
     def _note(self, held: Held, handled: Handled) -> None:
         match handled.ending:
@@ -230,11 +291,17 @@ class Subscription:
                 held.outcome = "drop"
                 held.note = "its failure policy is 'drop'"
 
-    def _release(self, held: Held, *, counted: bool = False) -> None:
+    def _release(self, held: Held) -> None:
+        """Give back a row that no handler has."""
+        release = self._to_release(held)
+        if release is not None:
+            self._settler.add(held, release)
+
+    def _to_release(self, held: Held, *, counted: bool = False) -> Release | None:
         if held.lost.is_set():
-            self._forget(held)
-        else:
-            self._settler.add(held, Release(give_back=held.claimed.counted and not counted))
+            self._settler.let_go(held)
+            return None
+        return Release(give_back=held.claimed.counted and not counted)
 
     def _supersede(self, older: Held) -> None:
         """A claim took its row, so its token stands there no more: an operator may have cleared it."""
@@ -247,13 +314,20 @@ class Subscription:
         held.lost.set()
         held.cancel()
         if held.stage is Stage.QUEUED:
-            self._forget(held)
+            self._settler.let_go(held)
 
     def _forget(self, held: Held) -> None:
         held.stage = Stage.GONE
-        if self._holds.pop(id(held), None) is not None:
-            self._idle.set()
-            self._claimer.room_made()
+        if self._holds.pop(id(held), None) is None:
+            return
+        hold = held.claimed.fence.hold
+        # Rows that one session holds have one place.
+        if hold is not None and all(h.claimed.fence.hold != hold for h in self._holds.values()):
+            self._places.leave()
+        self._idle.set()
+        self._claimer.room_made()
+        if self.plan.is_every_group and self.plan.policy.is_fifo:
+            self.waker.wake()  # the next of its group may be due
 
     def _tell_due(self, ending: Settlement | Release, answer: Settled) -> None:
         if isinstance(ending, Settlement) and ending.verb is Verb.FINISH:

@@ -25,7 +25,7 @@ class Part:
     """Rows that a claim looks for by themselves."""
 
     condition: str
-    """On due time and lease of row `q`."""
+    """On due time and lease of row `q`; empty where there is neither."""
     is_even: bool
     """The due times are all NULL or none: where NULLs stand in an index is all one then."""
     lease: Literal["free", "ended", "either"] = "either"
@@ -40,16 +40,21 @@ def branches(table: Table, now_due: str, now_lease: str) -> Iterator[Part]:
     Args:
         table: The queue's.
         now_due: The clock's reading, to be compared with due times.
-        now_lease: The same, to be compared with leases.
+        now_lease: The same, to be compared with leases, if the table has them.
     """
     due = _due(table, now_due)
-    lease = table.get(Role.LOCKED_UNTIL).sql
-    free, ended = f"q.{lease} IS NULL", f"q.{lease} <= {now_lease}"
     is_even = len(due) < 2 or is_apart(table, Role.RETRY_AFTER)
     parts = due if due and is_even else [_any(due)]
+    numbered = list(enumerate(parts, 1))
+    if table.find(Role.LOCKED_UNTIL) is None:
+        for n, part in numbered:
+            yield Part(part, is_even, has_no_due=n < len(parts))
+        return
+    lease = table.get(Role.LOCKED_UNTIL).sql
+    free, ended = f"q.{lease} IS NULL", f"q.{lease} <= {now_lease}"
     lease_is_apart = is_apart(table, Role.LOCKED_UNTIL)
     waiting = free if lease_is_apart else _any([free, ended])
-    for n, part in enumerate(parts, 1):
+    for n, part in numbered:
         yield Part(
             _all(part, waiting),
             is_even,
@@ -62,7 +67,9 @@ def branches(table: Table, now_due: str, now_lease: str) -> Iterator[Part]:
 
 
 def together(table: Table, now_due: str, now_lease: str) -> str:
-    """The same, as one condition."""
+    """The same, as one condition; empty where every row may be claimed."""
+    if table.find(Role.LOCKED_UNTIL) is None:
+        return _any(_due(table, now_due))
     lease = table.get(Role.LOCKED_UNTIL).sql
     held = _any([f"q.{lease} IS NULL", f"q.{lease} <= {now_lease}"])
     return _all(_any(_due(table, now_due)), held)

@@ -14,7 +14,9 @@ from .info import ColumnInfo, TableInfo
 from .statement import Script, Statement, Steps, Transaction
 
 if TYPE_CHECKING:
+    from .advisory import AdvisoryStatements
     from .lease import LeaseStatements
+    from .row_lock import RowLockStatements
     from .table import BoundColumn, Table
 
 __all__ = ["Dialect", "DialectName", "get_dialect"]
@@ -62,6 +64,18 @@ class Dialect(Protocol):
 
     def lease(self, table: Table, *, group: str | None, cap: int | None) -> LeaseStatements:
         """The statements of the lease form for one queue."""
+        ...
+
+    def advisory(self, table: Table, *, group: str | None, cap: int | None) -> AdvisoryStatements:
+        """The statements of the advisory lock form for one queue."""
+        ...
+
+    def row_lock(self, table: Table, *, group: str | None) -> RowLockStatements:
+        """The statements of the row lock form for one queue.
+
+        Raises:
+            DialectError: The database locks no rows.
+        """
         ...
 
     def insert(

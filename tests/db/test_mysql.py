@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Generator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -13,6 +14,7 @@ import anyio
 import pymysql
 import pytest
 
+from inboxkit._db.keepalive import IDLE
 from inboxkit._db.mysql_url import read_target
 from inboxkit._sql.statement import Answer, Reading, Script, Statement
 from inboxkit.database import Database
@@ -51,6 +53,21 @@ def test_the_session_is_set_up(mysql_cell: Any) -> None:
         assert await db.execute("UPDATE t SET x = 'a'") == 1  # found, though not changed
 
     mysql_cell.run(main, statement_timeout=timedelta(seconds=7))
+
+
+def test_a_silent_host_is_noticed(mysql_cell: Any) -> None:
+    async def main(db: Database) -> None:
+        assert db._pool is not None
+        async with db._pool.connection() as connection:
+            held: Any = connection
+            if mysql_cell.driver == "asyncmy":
+                line = held._connection._transport.get_extra_info("socket")
+            else:
+                line = held._session._connection._sock
+            assert line.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            assert line.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == IDLE
+
+    mysql_cell.run(main)
 
 
 def test_values_come_back_as_they_went(mysql_cell: Any) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+
+# Tests are imported by path, so their helpers are found by plain names, as the examples' are.
+sys.path.insert(0, str(Path(__file__).parent))
 
 from inboxkit._core.lease import ExpirySteps
 from inboxkit._core.rows import NewRow
@@ -18,6 +23,7 @@ from inboxkit._sql.check import check
 from inboxkit._sql.dialect import get_dialect
 from inboxkit._sql.insert import insert
 from inboxkit._sql.statement import Script, Statement
+from inboxkit.abc import DriverConnection
 from inboxkit.database import Database
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
@@ -69,6 +75,14 @@ class Bench:
         """Run a script on the database, and note it."""
         self.runs.append(f"{script.name} {script.transaction}")
         return await self.db.run(script)
+
+    async def acquire(self) -> DriverConnection:
+        """Lend a session of the database's."""
+        return await self.db.acquire()
+
+    async def release(self, connection: DriverConnection) -> None:
+        """Take it back."""
+        await self.db.release(connection)
 
     async def create(self, *extra: str, ddl: str = "", **roles: Any) -> None:
         """Make the table that a description asks for, or `ddl` with {table} in it."""
@@ -154,3 +168,17 @@ def bench(request: pytest.FixtureRequest, url: str, table: str) -> Callable[...,
         anyio.run(main, backend=request.param)
 
     return run
+
+
+@pytest.fixture
+def server(bench: Any, url: str) -> Any:
+    if not url.startswith("postgres"):
+        pytest.skip("no session holds the rows")
+    return bench
+
+
+@pytest.fixture
+def file(bench: Any, url: str) -> Any:
+    if not url.startswith("sqlite"):
+        pytest.skip("sessions of the server hold the rows")
+    return bench

@@ -12,11 +12,12 @@ from inboxkit._core.spec import Column, InboxSpec
 from inboxkit._forms import open_form
 from inboxkit._sql.dialect import get_dialect
 from inboxkit._sql.info import TableInfo
+from inboxkit.abc import ClaimForm
 from inboxkit.errors import DialectError
 
 
-def attempt_to_open(dialect: str, **roles: Any) -> None:
-    open_form(
+def attempt_to_open(dialect: str, **roles: Any) -> ClaimForm:
+    return open_form(
         None,  # type: ignore[arg-type]
         InboxSpec("jobs", id=Column("id"), **roles),
         TableInfo("jobs"),
@@ -33,20 +34,21 @@ def test_row_lock_form_is_refused_on_sqlite_by_name() -> None:
         attempt_to_open("sqlite")
 
 
-@pytest.mark.parametrize("dialect", ["sqlite", "postgres"])
-def test_forms_that_this_version_does_not_serve_say_so(dialect: str) -> None:
-    with pytest.raises(DialectError, match=r"advisory lock form.*locked_until"):
-        attempt_to_open(dialect, advisory_lock="jobs-{id}")
+def test_without_a_lease_sessions_hold_the_rows() -> None:
+    assert attempt_to_open("postgres").lease is None
+    assert attempt_to_open("postgres", advisory_lock="jobs-{id}").lease is None
+    lease = attempt_to_open("postgres", locked_until=Column("lease")).lease
+    assert lease == timedelta(seconds=30)
 
 
-def test_row_lock_form_on_postgres_names_the_cure() -> None:
-    with pytest.raises(DialectError, match=r"row lock form.*locked_until"):
-        attempt_to_open("postgres")
-
-
-def test_all_groups_at_once_are_refused() -> None:
+@pytest.mark.parametrize(
+    "roles",
+    [{"locked_until": Column("lease")}, {"advisory_lock": "{id}"}],
+    ids=["lease", "advisory"],
+)
+def test_all_groups_at_once_are_refused(roles: dict[str, Any]) -> None:
     with pytest.raises(DialectError, match="groups"):
-        attempt_to_open("postgres", group=Column("grp"), locked_until=Column("lease"))
+        attempt_to_open("postgres", group=Column("grp"), **roles)
 
 
 def test_unknown_dialect_is_refused() -> None:

@@ -287,7 +287,9 @@ def observed(database: Database) -> ObservedDatabase:
     return database
 
 
-def another(database: Database, instance: str = "other") -> ObservedDatabase:
+def another(
+    database: Database, instance: str = "other", *, pool_size: int = 10
+) -> ObservedDatabase:
     """Another process's database, over the same tables; to be opened."""
     first = observed(database)
     driver = ObservedDriver(
@@ -297,7 +299,7 @@ def another(database: Database, instance: str = "other") -> ObservedDatabase:
         instance=instance,
         server_url=first.observed.server_url,
     )
-    other = ObservedDatabase.over(driver, clock=first.clock, random=Random(7))
+    other = ObservedDatabase.over(driver, pool_size=pool_size, clock=first.clock, random=Random(7))
     assert isinstance(other, ObservedDatabase)
     other.observed = driver
     return other

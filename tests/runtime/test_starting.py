@@ -211,7 +211,8 @@ async def test_a_dead_letter_table_is_checked_too(
     assert "dead_plain_jobs" in told(raised.value)
 
 
-async def test_a_table_without_a_lease_is_refused(
+@pytest.mark.parametrize("inbox_db", ["sqlite"])
+async def test_a_table_without_lease_or_key_is_refused_on_sqlite(
     inbox_database: Database, virtual_clock: VirtualClock
 ) -> None:
     class RowLock(Inbox, table="row_lock_jobs"):

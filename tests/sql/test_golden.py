@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 
+from inboxkit._core.group_shape import GroupShape
+from inboxkit._core.rounds import Turn
 from inboxkit._core.rows import NewRow
 from inboxkit._core.settlement import Destination, Verb
 from inboxkit._core.spec import Column, InboxSpec, Role
 from inboxkit._sql.column_types import python_type
 from inboxkit._sql.ddl import create_table
 from inboxkit._sql.dialect import Dialect, get_dialect
+from inboxkit._sql.every_group import Look, Others, get_every_group
 from inboxkit._sql.info import ColumnInfo, IndexInfo, TableInfo
 from inboxkit._sql.insert import insert_statements
 from inboxkit._sql.lease import RELEASE, Held, Write
@@ -171,6 +174,27 @@ def show(statement: Statement) -> str:
 def test_lease_form(dialect: str, name: str, golden: Callable[[str, str], None]) -> None:
     shown = map(show, lease_statements(get_dialect(dialect), SPECS[name]))
     golden(f"{dialect}/lease_{name}.sql", "\n".join(shown))
+
+
+@pytest.mark.parametrize("name", ["full", "fifo", "fifo_due"])
+@pytest.mark.parametrize("dialect", ["postgres", "sqlite"])
+def test_every_group(dialect: str, name: str, golden: Callable[[str, str], None]) -> None:
+    spec = SPECS[name]
+    table = bind(get_dialect(dialect), spec, described(dialect, spec))
+    others = Others(("mine", "parked"), GroupShape("", ".dead"))
+    every = get_every_group(table, cap=5, others=others)
+    turns = [Turn("a", is_again=False), Turn("b", is_again=True)]
+    shown = [
+        every.look(Look(None, (), 9), now="<now>"),
+        every.look(Look("m", ("n", "o"), 9), now="<now>"),
+    ]
+    guard = every.guard(turns, 2)
+    shown += [] if guard is None else [guard]
+    row = Answer(rows=[("<value>",) * len(table.columns)])
+    for most in (1,) if spec.fifo else (1, 4):
+        take = every.take(turns, now="<now>", expiry="<expiry>", limit=2, most=most)
+        shown += drive(take, row)
+    golden(f"{dialect}/every_group_{name}.sql", "\n".join(map(show, shown)))
 
 
 @pytest.mark.parametrize("dialect", ["postgres", "sqlite", "mysql"])

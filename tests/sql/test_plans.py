@@ -11,11 +11,15 @@ from typing import Any
 import anyio
 import pytest
 
+from inboxkit._core.group_shape import GroupShape
+from inboxkit._core.rounds import Turn
 from inboxkit._core.settlement import Verb
 from inboxkit._core.spec import Column, InboxSpec
 from inboxkit._sql.ddl import create_table
 from inboxkit._sql.dialect import get_dialect
+from inboxkit._sql.every_group import Look, Others, get_every_group
 from inboxkit._sql.lease import RELEASE, Held, Write
+from inboxkit._sql.postgres.every_group import STEPS
 from inboxkit._sql.statement import Answer, Reading, Script, Statement, Steps
 from inboxkit._sql.table import bind
 from inboxkit.database import Database
@@ -224,5 +228,88 @@ def test_sqlite_scans_no_table(tmp_path: Path, fifo: bool, kind: type, analyze: 
                 # The outer select over a claim's parts scans their few rows.
                 assert scans == ["SCAN q"] * (len(scans) if statement.name == "claim due" else 0)
                 assert len(scans) <= 1, details
+
+    anyio.run(main)
+
+
+def every_group_statements(table: Any, groups: list[str]) -> Iterator[Statement]:
+    every = get_every_group(table, cap=3, others=Others(("x", "y"), GroupShape("", ".dead")))
+    now = table.instant(NOW)
+    yield every.look(Look(None, (), 18), now=now)
+    yield every.look(Look(groups[0], groups[1:5], 18), now=now)
+    turns = [Turn(group, is_again=False) for group in groups[:10]]
+    for most in (1, 4):
+        steps = every.take(turns, now=now, expiry=now, limit=10, most=most)
+        statement = next(steps)
+        yield statement
+        if table.dialect.name == "sqlite":
+            for _ in turns:
+                statement = steps.send(Answer(rows=[(1,) * len(table.columns)]))
+            yield statement
+
+
+@pytest.mark.parametrize(
+    ("fifo", "due", "case"),
+    [
+        (False, True, "free"),
+        (False, True, "leased"),
+        (False, False, "not analysed"),
+        (True, True, "free"),
+        (True, False, "leased"),
+        (True, True, "not analysed"),
+    ],
+)
+def test_postgres_walks_no_more_groups_than_it_looks_at(
+    postgres: WithDatabase, table: str, fifo: bool, due: bool, case: str
+) -> None:
+    async def test(db: Database) -> None:
+        described = spec(
+            table, fifo=fifo, **({"retry_after": Column("due", default=None)} if due else {})
+        )
+        end = ", NULL" if due else ""
+        name = "'g' || generate_series % 1000"
+        lease = "now() + interval '10 years'" if case == "leased" else "NULL"
+        rows = [f"1000:{name}, {lease}{end}", f"20000:{name}, NULL{end}"]
+        rows.append(f"1:'one', NULL{end}")
+        bound = await fill(db, described, *rows, analyze=case != "not analysed")
+        groups = [f"g{n}" for n in range(100, 120)]
+        for statement in every_group_statements(bound, groups):
+            for cache in ("force_custom_plan", "force_generic_plan"):
+                async with db.transaction() as tx:
+                    await tx.execute(f"SET LOCAL plan_cache_mode = {cache}")
+                    found = await tx.fetch_value(
+                        f"EXPLAIN (ANALYZE, FORMAT JSON) {statement.text}", *statement.parameters
+                    )
+                    await tx.execute(f'UPDATE "{table}" SET lease = NULL WHERE lease = $1', NOW)
+                plan = (json.loads(found) if isinstance(found, str) else found)[0]["Plan"]
+                found_nodes = [node for node in nodes(plan) if "Relation Name" in node]
+                scans = {node["Node Type"] for node in found_nodes}
+                assert "Seq Scan" not in scans, (statement.name, cache, plan)
+                walked = sum(
+                    (node["Actual Rows"] + node.get("Rows Removed by Filter", 0))
+                    * node["Actual Loops"]
+                    for node in found_nodes
+                    if "Scan" in node["Node Type"]
+                )
+                assert walked < 10 * STEPS, (statement.name, cache, walked, plan)
+
+    postgres(test)
+
+
+@pytest.mark.parametrize("fifo", [False, True], ids=["plain", "fifo"])
+@pytest.mark.parametrize("analyze", [True, False], ids=["analysed", "not analysed"])
+def test_sqlite_scans_no_table_for_all_groups(tmp_path: Path, fifo: bool, analyze: bool) -> None:
+    async def main() -> None:
+        async with Database(f"sqlite:///{tmp_path / 'q.db'}") as db:
+            described = spec("jobs", fifo=fifo, retry_after=Column("due", default=None))
+            rows = ["2000:'g' || (i % 100), NULL, NULL", "5:'a', '2099', NULL"]
+            bound = await fill(db, described, *rows, analyze=analyze)
+            for statement in every_group_statements(bound, [f"g{n}" for n in range(20)]):
+                lines = await db.run(explain(statement, "EXPLAIN QUERY PLAN"))
+                details = [line[3] for line in lines]
+                scans = [one for one in details if one in ("SCAN q", "SCAN w", "SCAN jobs")]
+                # The outer select over a claim's parts scans their few rows.
+                assert len(scans) <= (not fifo), details
+                assert not [one for one in details if "AUTOMATIC" in one], details
 
     anyio.run(main)

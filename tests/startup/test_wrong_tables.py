@@ -272,9 +272,12 @@ def test_claim_form_that_is_not_served_stops_the_start(
 
     async def test(db: Database) -> Any:
         await make(db, spec)
-        return await refusal_of(db, spec)
+        return db.dialect, await refusal_of(db, spec)
 
-    error = with_database(test)
+    dialect, error = with_database(test)
+    if (dialect, form) != ("sqlite", "row lock"):
+        assert error is None
+        return
     assert isinstance(error, DialectError)
     assert f"table {table!r} asks for the {form} form" in str(error)
     assert "describe a locked_until column" in str(error)

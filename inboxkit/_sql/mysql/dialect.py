@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NoReturn
 
 from inboxkit._core.spec import Column, InboxSpec, Role
 from inboxkit._sql.convert import Converter
@@ -12,6 +12,7 @@ from inboxkit._sql.dialect import DialectName
 from inboxkit._sql.info import ColumnInfo, TableInfo
 from inboxkit._sql.statement import Script, Statement, Steps, Transaction
 from inboxkit._sql.table import BoundColumn, Table
+from inboxkit.errors import DialectError
 
 from . import ddl, describe, insert, names, values
 from .lease import MysqlLease
@@ -55,6 +56,14 @@ class Mysql:
         """Statements of the lease form."""
         return MysqlLease(table, group=group, cap=cap)
 
+    def advisory(self, table: Table, *, group: str | None, cap: int | None) -> NoReturn:  # noqa: ARG002
+        """Not in this version."""
+        raise _not_served(table)
+
+    def row_lock(self, table: Table, *, group: str | None) -> NoReturn:  # noqa: ARG002
+        """Not in this version."""
+        raise _not_served(table)
+
     def insert(
         self,
         table: Table,
@@ -90,3 +99,11 @@ class Mysql:
     def create_table(self, spec: InboxSpec) -> list[str]:
         """DDL for a table."""
         return ddl.create_table(spec)
+
+
+def _not_served(table: Table) -> DialectError:
+    spec = table.spec
+    return DialectError(
+        f"table {spec.name!r} asks for the {spec.form} form, and this version of inboxkit serves the lease "
+        "form on MariaDB and MySQL; describe a locked_until column (a nullable datetime(6))"
+    )

@@ -16,9 +16,18 @@ from collections.abc import Iterator
 
 from inboxkit._core.spec import Role
 from inboxkit._sql.branches import branches, is_apart, together
-from inboxkit._sql.table import BoundColumn, Table
+from inboxkit._sql.table import Table
 
-__all__ = ["claim_text", "in_work_elsewhere"]
+__all__ = [
+    "claim_text",
+    "head",
+    "in_force",
+    "in_work_elsewhere",
+    "keys",
+    "now",
+    "sets",
+    "unfinished",
+]
 
 
 def claim_text(table: Table, *, threshold: int, limit: int) -> str:
@@ -30,9 +39,9 @@ def claim_text(table: Table, *, threshold: int, limit: int) -> str:
         limit: Most rows.
     """
     names = [column.sql for column in table.columns]
-    order = ", ".join(_keys(table, "due."))
+    order = ", ".join(keys(table, "due."))
     taken = (
-        f"UPDATE {table.sql} AS q SET {_sets(table, threshold)} "
+        f"UPDATE {table.sql} AS q SET {sets(table, threshold)} "
         f"WHERE q.{table.id.sql} = ANY(ARRAY(SELECT due.{table.id.sql} FROM due))"
     )
     return (
@@ -45,31 +54,31 @@ def _candidates(table: Table, limit: int) -> str:
     select = f"SELECT {', '.join(f'q.{column.sql}' for column in table.columns)}"
     lock = "FOR UPDATE OF q SKIP LOCKED"
     if table.spec.fifo:
-        where = " AND ".join(_fifo(table))
+        where = " AND ".join(_fifo(table, _named(table)))
         return f"due AS ({select} FROM {table.sql} AS q WHERE {where} {lock})"
     base = "".join(f"{condition} AND " for condition in _waiting(table))
     parts = [
         f"{select} FROM {table.sql} AS q WHERE {base}{part.condition} "
-        f"ORDER BY {', '.join(_keys(table, 'q.', is_even=part.is_even))} LIMIT {limit} {lock}"
-        for part in branches(table, *_now(table))
+        f"ORDER BY {', '.join(keys(table, 'q.', is_even=part.is_even))} LIMIT {limit} {lock}"
+        for part in branches(table, *now(table))
     ]
     if len(parts) == 1:
         return f"due AS ({parts[0]})"
     # Rows that are locked in one part and not taken stay locked until the statement ends, no longer.
     ctes = ", ".join(f"part{n} AS ({part})" for n, part in enumerate(parts, 1))
     union = " UNION ALL ".join(f"SELECT * FROM part{n}" for n in range(1, len(parts) + 1))
-    order = ", ".join(_keys(table, "parts."))
+    order = ", ".join(keys(table, "parts."))
     return f"{ctes}, due AS (SELECT * FROM ({union}) AS parts ORDER BY {order} LIMIT {limit})"
 
 
-def _now(table: Table) -> tuple[str, str]:
+def now(table: Table) -> tuple[str, str]:
     """The clock's reading, cast to the type of due times and of leases."""
     due = table.find(Role.RETRY_AFTER)
     lease = f"$1::{table.get(Role.LOCKED_UNTIL).info.cast}"
     return (lease if due is None else f"$1::{due.info.cast}"), lease
 
 
-def _keys(table: Table, prefix: str, *, is_even: bool = False) -> Iterator[str]:
+def keys(table: Table, prefix: str, *, is_even: bool = False) -> Iterator[str]:
     """The claim order. NULL comes first, as on every database; said only where a column may hold
     one, since an ordinary index gives no NULLS FIRST, not even of a column without NULLs.
 
@@ -86,7 +95,8 @@ def _keys(table: Table, prefix: str, *, is_even: bool = False) -> Iterator[str]:
             yield f"{prefix}{column.sql}{'' if plain else ' NULLS FIRST'}"
 
 
-def _sets(table: Table, threshold: int) -> str:
+def sets(table: Table, threshold: int) -> str:
+    """What a claim writes. ``$2``: the expiry."""
     lease, attempt = table.get(Role.LOCKED_UNTIL), table.find(Role.ATTEMPT)
     sets = f"{lease.sql} = $2::{lease.info.cast}"
     if attempt is not None:
@@ -98,15 +108,21 @@ def _sets(table: Table, threshold: int) -> str:
 
 def _waiting(table: Table) -> Iterator[str]:
     if table.spec.group is not None:
-        yield _in_group(table.get(Role.GROUP), "q")
-    yield from _unfinished(table, "q")
+        yield _in_group(table, "q", _named(table))
+    yield from unfinished(table, "q")
 
 
-def _in_group(group: BoundColumn, alias: str) -> str:
-    return f"{alias}.{group.sql} = $3::{group.info.cast}"
+def _named(table: Table) -> str:
+    """The one group that a claim is for."""
+    return f"$3::{table.get(Role.GROUP).info.cast}"
 
 
-def _unfinished(table: Table, alias: str) -> Iterator[str]:
+def _in_group(table: Table, alias: str, group: str) -> str:
+    return f"{alias}.{table.get(Role.GROUP).sql} = {group}"
+
+
+def unfinished(table: Table, alias: str) -> Iterator[str]:
+    """What a row has to be, to be handed out at all."""
     processed = table.find(Role.PROCESSED_AT)
     if processed is not None:
         yield f"{alias}.{processed.sql} IS NULL"
@@ -115,27 +131,32 @@ def _unfinished(table: Table, alias: str) -> Iterator[str]:
         yield f"{alias}.{table.id.sql} IS NOT NULL"
 
 
-def _fifo(table: Table) -> Iterator[str]:
+def _fifo(table: Table, group: str) -> Iterator[str]:
     """The group's head or nothing: also where the head is not due, or any row of it is in work.
 
     The inner select locks nothing, so a head that somebody has locked stays the head, and the claim
     comes back empty instead of taking the row behind it.
     """
-    group, lease = table.get(Role.GROUP), table.get(Role.LOCKED_UNTIL)
-    yield f"q.{table.id.sql} = {_head(table)}"
-    yield together(table, *_now(table))
-    in_force = f"w.{lease.sql} > $1::{lease.info.cast}"
-    others = " AND ".join((_in_group(group, "w"), in_force, *_unfinished(table, "w")))
-    yield f"NOT EXISTS (SELECT FROM {table.sql} AS w WHERE {others})"
+    yield f"q.{table.id.sql} = {head(table, group)}"
+    yield together(table, *now(table))
+    yield f"NOT {in_force(table, group)}"
 
 
-def _head(table: Table) -> str:
-    """The id of the first unfinished row of the group."""
-    conditions = " AND ".join((_in_group(table.get(Role.GROUP), "h"), *_unfinished(table, "h")))
+def in_force(table: Table, group: str) -> str:
+    """That a row of a FIFO group is in work."""
+    lease = table.get(Role.LOCKED_UNTIL)
+    is_leased = f"w.{lease.sql} > $1::{lease.info.cast}"
+    others = " AND ".join((_in_group(table, "w", group), is_leased, *unfinished(table, "w")))
+    return f"EXISTS (SELECT FROM {table.sql} AS w WHERE {others})"
+
+
+def head(table: Table, group: str) -> str:
+    """The id of the first unfinished row of a group."""
+    conditions = " AND ".join((_in_group(table, "h", group), *unfinished(table, "h")))
     select = f"SELECT h.{table.id.sql} FROM {table.sql} AS h WHERE {conditions}"
     if not is_apart(table, Role.RETRY_AFTER):
-        return f"({select} ORDER BY {', '.join(_keys(table, 'h.'))} LIMIT 1)"
-    due, order = table.get(Role.RETRY_AFTER).sql, ", ".join(_keys(table, "h.", is_even=True))
+        return f"({select} ORDER BY {', '.join(keys(table, 'h.'))} LIMIT 1)"
+    due, order = table.get(Role.RETRY_AFTER).sql, ", ".join(keys(table, "h.", is_even=True))
     heads = (
         f"({select} AND h.{due} IS {kind} ORDER BY {order} LIMIT 1)"
         for kind in ("NULL", "NOT NULL")
@@ -143,20 +164,20 @@ def _head(table: Table) -> str:
     return f"COALESCE({', '.join(heads)})"
 
 
-def in_work_elsewhere(table: Table, now: str) -> str:
+def in_work_elsewhere(table: Table, at: str) -> str:
     """That another row of row `q`'s group is under a lease in force.
 
     Args:
         table: A FIFO table.
-        now: The placeholder of the clock's reading.
+        at: The placeholder of the clock's reading.
     """
     group, lease = table.get(Role.GROUP).sql, table.get(Role.LOCKED_UNTIL)
     conditions = " AND ".join(
         (
             f"w.{group} = q.{group}",
             f"w.{table.id.sql} <> q.{table.id.sql}",
-            f"w.{lease.sql} > {now}::{lease.info.cast}",
-            *_unfinished(table, "w"),
+            f"w.{lease.sql} > {at}::{lease.info.cast}",
+            *unfinished(table, "w"),
         )
     )
     return f"EXISTS (SELECT FROM {table.sql} AS w WHERE {conditions})"

@@ -15,7 +15,9 @@ from inboxkit._sql.statement import Script, Statement, Steps, Transaction
 from inboxkit._sql.table import BoundColumn, Table
 
 from . import ddl, describe, names, values
+from .advisory import PostgresAdvisory
 from .lease import PostgresLease
+from .row_lock import PostgresRowLock
 
 __all__ = ["Postgres"]
 
@@ -55,6 +57,14 @@ class Postgres:
     def lease(self, table: Table, *, group: str | None, cap: int | None) -> PostgresLease:
         """Statements of the lease form."""
         return PostgresLease(table, group=group, cap=cap)
+
+    def advisory(self, table: Table, *, group: str | None, cap: int | None) -> PostgresAdvisory:
+        """Statements of the advisory lock form."""
+        return PostgresAdvisory(table, group=group, cap=cap)
+
+    def row_lock(self, table: Table, *, group: str | None) -> PostgresRowLock:
+        """Statements of the row lock form."""
+        return PostgresRowLock(table, group=group)
 
     def insert(
         self,

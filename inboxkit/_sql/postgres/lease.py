@@ -7,16 +7,15 @@ from typing import Any, Final
 
 from inboxkit._core.settlement import Destination, Verb
 from inboxkit._core.spec import Role
-from inboxkit._sql.lease import RELEASE, Held, Row, Write, claim_threshold
+from inboxkit._sql.lease import RELEASE, Held, Row, Write, claim_threshold, largest_attempt
 from inboxkit._sql.statement import Statement, Steps, Transaction
 from inboxkit._sql.table import Table
 
 from . import names
 from .claim import claim_text, in_work_elsewhere
 from .held import fence, parameters, relation
-from .values import LARGEST
 
-__all__ = ["PostgresLease"]
+__all__ = ["PostgresLease", "largest_attempt", "lock_name"]
 
 _GUARD: Final = "SELECT pg_try_advisory_xact_lock(hashtextextended($1::text, 0))"
 
@@ -35,9 +34,7 @@ class PostgresLease:
     def __init__(self, table: Table, *, group: str | None, cap: int | None) -> None:
         self._table = table
         self._group = None if group is None else table.get(Role.GROUP).encode(group)
-        attempt = table.find(Role.ATTEMPT)
-        largest = LARGEST["bigint"] if attempt is None else LARGEST[attempt.info.family]
-        self._threshold = claim_threshold(cap, largest)
+        self._threshold = claim_threshold(cap, largest_attempt(table))
         self._claims: dict[int, str] = {}
         self._writes: dict[Write, str] = {}
         self._renew = self._renew_text()
@@ -52,7 +49,9 @@ class PostgresLease:
     def claim(self, *, now: Any, expiry: Any, limit: int) -> Steps[Sequence[Row]]:
         """Lease due rows; of a FIFO group its head, where no other claim is at it."""
         if self._table.spec.fifo:
-            guard = yield Statement("claim guard", _GUARD, (self._lock_key(),))
+            assert self._group is not None
+            name = lock_name(self._table, self._group)
+            guard = yield Statement("claim guard", _GUARD, (name,))
             if not guard.rows[0][0]:
                 return ()
         text = self._claims.get(limit)
@@ -62,11 +61,6 @@ class PostgresLease:
         given = (now, expiry) if self._group is None else (now, expiry, self._group)
         answer = yield Statement("claim", text, given)
         return answer.rows
-
-    def _lock_key(self) -> str:
-        # The name as the database has it, so that services which spell it differently agree.
-        info = self._table.info
-        return f"{names.table(info.table, info.schema)}:{self._group}"
 
     def renew(self, rows: Sequence[Held], *, now: Any) -> Steps[list[Any]]:
         """Prolong, where the fence holds and nobody has the row locked."""
@@ -113,9 +107,10 @@ class PostgresLease:
 
     def write(self, write: Write, rows: Sequence[Held], *, now: Any) -> Steps[list[Any]]:
         """Write where the fence holds."""
-        text = self._writes.get(write)
+        kind = _kind(write)
+        text = self._writes.get(kind)
         if text is None:
-            text = self._writes[write] = self._write_text(write)
+            text = self._writes[kind] = self._write_text(write)
         given: tuple[Any, ...] = parameters(
             rows, values=_value_role(self._table, write) is not None
         )
@@ -187,6 +182,19 @@ class PostgresLease:
             f"WHERE q.{table.id.sql} = ANY($1::{table.id.info.cast}[]){unfinished}",
             (list(ids),),
         )
+
+
+def lock_name(table: Table, group: str) -> str:
+    """What the guard of a FIFO group locks: a name that all its claims agree on, those of other
+    services too, which may spell the table differently."""
+    return f"{names.table(table.info.table, table.info.schema)}:{group}"
+
+
+def _kind(write: Write) -> Write:
+    """The same for all writes that differ in a parameter alone."""
+    if write.destination is None or write.destination.group is None:
+        return write
+    return Write(write.verb, Destination(group=""))
 
 
 def _value_role(table: Table, write: Write) -> Role | None:

@@ -12,16 +12,16 @@ from inboxkit._core.spec import Role
 from inboxkit._sql.branches import branches, together
 from inboxkit._sql.table import Table
 
-__all__ = ["claim_select", "claim_update"]
+__all__ = ["claim_select", "claim_update", "counted", "fifo", "keys", "unfinished"]
 
 
 def claim_select(table: Table, limit: int, *, has_group: bool) -> str:
     """Read due rows, in claim order. ``$1``: now, ``$2``: the group."""
     select = f"SELECT {', '.join(f'q.{column.sql}' for column in table.columns)}"
     source = f"{select} FROM {table.sql} AS q WHERE"
-    order = f"ORDER BY {', '.join(f'q.{name}' for name in _keys(table))} LIMIT {limit}"
+    order = f"ORDER BY {', '.join(f'q.{name}' for name in keys(table))} LIMIT {limit}"
     if table.spec.fifo:
-        return f"{source} {' AND '.join(_fifo(table))} {order}"
+        return f"{source} {' AND '.join(fifo(table, '$2'))} {order}"
     base = "".join(f"{condition} AND " for condition in _waiting(table, has_group=has_group))
     parts = [f"{source} {base}{part.condition} {order}" for part in branches(table, "$1", "$1")]
     if len(parts) == 1:
@@ -31,7 +31,7 @@ def claim_select(table: Table, limit: int, *, has_group: bool) -> str:
     return f"{select} FROM ({union}) AS q {order}"
 
 
-def _keys(table: Table) -> Iterator[str]:
+def keys(table: Table) -> Iterator[str]:
     """The claim order; NULL sorts first on SQLite by itself."""
     for role in (Role.PRIORITY, Role.RETRY_AFTER, Role.ID):
         column = table.find(role)
@@ -42,10 +42,11 @@ def _keys(table: Table) -> Iterator[str]:
 def _waiting(table: Table, *, has_group: bool) -> Iterator[str]:
     if has_group:
         yield f"q.{table.get(Role.GROUP).sql} = $2"
-    yield from _unfinished(table)
+    yield from unfinished(table)
 
 
-def _unfinished(table: Table) -> Iterator[str]:
+def unfinished(table: Table) -> Iterator[str]:
+    """What row `q` has to be, to be written by its id."""
     if (processed := table.find(Role.PROCESSED_AT)) is not None:
         yield f"q.{processed.sql} IS NULL"
     if table.id.info.nullable:
@@ -53,19 +54,19 @@ def _unfinished(table: Table) -> Iterator[str]:
         yield f"q.{table.id.sql} IS NOT NULL"
 
 
-def _fifo(table: Table) -> Iterator[str]:
+def fifo(table: Table, group_name: str) -> Iterator[str]:
     """The group's head or nothing: also where the head is not due, or any row of it is in work."""
     group, lease = table.get(Role.GROUP).sql, table.get(Role.LOCKED_UNTIL).sql
-    unfinished = "".join(f" AND {condition}" for condition in _unfinished(table))
-    keys = ", ".join(f"q.{name}" for name in _keys(table))
+    waiting = "".join(f" AND {condition}" for condition in unfinished(table))
+    order = ", ".join(f"q.{name}" for name in keys(table))
     yield (
         f"q.{table.id.sql} = (SELECT q.{table.id.sql} FROM {table.sql} AS q "
-        f"WHERE q.{group} = $2{unfinished} ORDER BY {keys} LIMIT 1)"
+        f"WHERE q.{group} = {group_name}{waiting} ORDER BY {order} LIMIT 1)"
     )
     yield together(table, "$1", "$1")
     yield (
-        f"NOT EXISTS (SELECT 1 FROM {table.sql} AS q WHERE q.{group} = $2 "
-        f"AND q.{lease} > $1{unfinished})"
+        f"NOT EXISTS (SELECT 1 FROM {table.sql} AS q WHERE q.{group} = {group_name} "
+        f"AND q.{lease} > $1{waiting})"
     )
 
 
@@ -80,12 +81,13 @@ def claim_update(table: Table, count: int, *, threshold: int) -> str:
     sets = [f"{table.get(Role.LOCKED_UNTIL).sql} = $1"]
     attempt = table.find(Role.ATTEMPT)
     if attempt is not None:
-        sets.append(f"{attempt.sql} = {_counted(attempt.sql, threshold)}")
+        sets.append(f"{attempt.sql} = {counted(attempt.sql, threshold)}")
     ids = ", ".join(f"${n + 2}" for n in range(count))
     return f"UPDATE {table.sql} SET {', '.join(sets)} WHERE {table.id.sql} IN ({ids})"
 
 
-def _counted(attempt: str, threshold: int) -> str:
+def counted(attempt: str, threshold: int) -> str:
+    """The attempt that a claim writes."""
     # Text in the column would count as more than any number and so as past every cap.
     return (
         f"CASE WHEN typeof({attempt}) <> 'integer' THEN 2 WHEN {attempt} > {threshold} "

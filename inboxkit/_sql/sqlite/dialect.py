@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NoReturn
 
 from inboxkit._core.spec import Column, InboxSpec, Role
 from inboxkit._sql.convert import Converter
@@ -13,8 +13,10 @@ from inboxkit._sql.info import ColumnInfo, TableInfo
 from inboxkit._sql.insert import by_returning
 from inboxkit._sql.statement import Script, Statement, Steps, Transaction
 from inboxkit._sql.table import BoundColumn, Table
+from inboxkit.errors import DialectError
 
 from . import ddl, describe, names, values
+from .advisory import SqliteAdvisory
 from .lease import SqliteLease
 
 __all__ = ["Sqlite"]
@@ -53,6 +55,17 @@ class Sqlite:
     def lease(self, table: Table, *, group: str | None, cap: int | None) -> SqliteLease:
         """Statements of the lease form."""
         return SqliteLease(table, group=group, cap=cap)
+
+    def advisory(self, table: Table, *, group: str | None, cap: int | None) -> SqliteAdvisory:
+        """Statements of the advisory lock form."""
+        return SqliteAdvisory(table, group=group, cap=cap)
+
+    def row_lock(self, table: Table, *, group: str | None) -> NoReturn:  # noqa: ARG002
+        """There are none."""
+        raise DialectError(
+            f"table {table.spec.name!r} asks for the row lock form, and SQLite locks no rows; describe "
+            "a locked_until column (a nullable TEXT), which asks for the lease form"
+        )
 
     def insert(
         self,

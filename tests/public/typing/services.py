@@ -58,11 +58,19 @@ class Mail:
     to: str
 
 
+class Grouped(Inbox, table="grouped"):
+    id: int = role.id(generated=True)
+    tenant: str = role.group(fifo=True)
+    payload: bytes = role.payload()
+
+
 SPEC = InboxSpec("jobs", id=Column("id"), payload=Column("payload"))
 REPORTS = InboxQueue(Jobs, "reports", Report)
 MAILS = InboxQueue(Jobs, "mails", Mail)
 BY_HAND = InboxQueue(SPEC, "by hand", Report)
 UNTYPED = InboxQueue(Jobs, "untyped")
+EVERY = InboxQueue.every_group(Grouped, Report, poll_interval=timedelta(seconds=3))
+EVERY_BY_HAND = InboxQueue.every_group(SPEC, name="by hand")
 
 
 @subscriber(REPORTS)
@@ -94,7 +102,31 @@ async def publishing(broker: Broker, tx: Transaction) -> None:
     broker.wake("reports")
 
 
+@subscriber(EVERY)
+async def render_each(report: Report, delivery: Delivery[Grouped, Report]) -> None:
+    assert_type(delivery.row.tenant, str)
+    await delivery.publish(EVERY.group("acme"), report)
+    await delivery.publish(EVERY.group("acme"), Mail("a"))  # error
+
+
+@subscriber(EVERY)  # error
+async def of_another_message(mail: Mail) -> None: ...
+
+
+async def every_group(broker: Broker) -> None:
+    assert_type(EVERY.group("acme"), InboxQueue[Grouped, Report])
+    await broker.publish(EVERY.group("acme"), Report(1), tenant="acme")
+    await broker.publish(EVERY_BY_HAND.group("acme"), object())
+    await broker.publish(EVERY.group("acme"), Mail("a"))  # error
+    broker.wake(EVERY)
+    EVERY.group(3)  # error
+    InboxQueue.every_group(Grouped, "acme", Report)  # error
+    InboxQueue.every_group(Grouped, Report, lease=30)  # error
+    InboxQueue.every_group("grouped")  # error
+
+
 def including(app: Service) -> None:
+    app.include(render_each, workers=8, max_attempts=3, dead_letter="{group}.dead")
     app.include(render)
     app.include(render, workers=3, timeout=timedelta(seconds=1))
     app.include(render, workers_by_key=3)

@@ -1,0 +1,246 @@
+"""The advisory lock form on a server: a lock of a session holds each row, and ends with it."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+import anyio
+
+from inboxkit._core.settlement import Settlement
+from inboxkit._sql.advisory import SessionKeys
+from inboxkit._sql.statement import Reading, Script, Steps
+from inboxkit._sql.table import Table
+from inboxkit.abc import Claim, DriverConnection, Fence, Renewal, Settled
+from inboxkit.errors import DatabaseError, InboxkitError
+
+from .advisory_endings import ending_script, failed, is_written
+from .claiming import Claiming
+from .runner import Lender
+from .settling import Ending, of_releases, of_settlements
+
+__all__ = ["SessionAdvisoryForm"]
+
+_log: Final = logging.getLogger("inboxkit")
+
+_UNLOCK_BOUND: Final = 5.0
+"""Seconds for letting a key go although the task is cancelled; then its session is dropped."""
+_FURTHER: Final = 16
+"""How many times more candidates a second look has: rows that somebody's transaction has locked are
+candidates still."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Hold:
+    """A row in work: its session, and the key that this has locked."""
+
+    session: DriverConnection
+    key: Any
+
+
+class SessionAdvisoryForm:
+    """Claims rows of one queue, each under a lock of a session of its own; see `open_form`."""
+
+    lease: timedelta | None = None
+
+    def __init__(
+        self, lender: Lender, table: Table, statements: SessionKeys, *, cap: int | None
+    ) -> None:
+        self._lender = lender
+        self._table = table
+        self._statements = statements
+        self._claiming = Claiming(table, cap=cap)
+        self._holds: dict[int, _Hold] = {}
+        self._numbers = itertools.count(1)
+        self._claims = 0
+
+    async def claim(self, *, limit: int) -> Claim:
+        """Take one due row, the first in claim order whose key is free.
+
+        Args:
+            limit: At least 1; a session holds one row, so that more are taken by more claims, side
+                by side.
+
+        Raises:
+            DatabaseError: Nothing is held; a row may have been counted.
+
+        Cancellation:
+            Nothing is held: a session that may have got a lock is dropped.
+        """
+        session = await self._lender.acquire()
+        self._claims += 1
+        # As many candidates as keys may be in others' hands here before one is left.
+        most = limit + self._claims - 1 + len(self._holds)
+        number = next(self._numbers)
+        search = _Search(self._table, self._statements, self._claiming, number, most=most)
+        hold: _Hold | None = None
+        try:
+            claim = await session.run(Script("claim", search.steps, "none"))
+            if claim.rows:
+                hold = self._holds[number] = _Hold(session, search.key)
+        finally:
+            self._claims -= 1
+            if hold is None:
+                if search.key is not None:
+                    session.terminate()
+                await self._lender.release(session)
+        return claim
+
+    async def renew(
+        self,
+        holds: Sequence[tuple[Fence, Reading]],
+        *,
+        timeout: float,  # noqa: ARG002 - nothing is sent
+    ) -> Renewal:
+        """Tell the rows whose sessions have ended, without asking the server."""
+        return Renewal(
+            None, lost=frozenset(fence.id for fence, _ in holds if not self._is_held(fence))
+        )
+
+    async def settle(self, settlements: Sequence[tuple[Fence, Settlement]]) -> list[Settled]:
+        """Write each row on its own session, then let its key go, whatever became of the write.
+
+        A row whose session has ended is "lost": it may be in work elsewhere.
+        """
+        return [await self._end(ending) for ending in of_settlements(settlements)]
+
+    async def release(self, releases: Sequence[tuple[Fence, bool]]) -> list[Settled]:
+        """Let the keys go; the flag says whether the claim's count is taken back before."""
+        return [await self._end(ending) for ending in of_releases(releases)]
+
+    async def close(self) -> None:
+        """Drop the sessions of rows still in work: they are back at once, and counted."""
+        holds, self._holds = list(self._holds.values()), {}
+        for hold in holds:
+            hold.session.terminate()
+            await self._lender.release(hold.session)
+
+    def _is_held(self, fence: Fence) -> bool:
+        hold = self._holds.get(fence.hold) if fence.hold is not None else None
+        return hold is not None and not hold.session.is_closed
+
+    async def _end(self, ending: Ending) -> Settled:
+        is_held = self._is_held(ending.fence)
+        hold = self._holds.pop(ending.fence.hold or 0, None)
+        if hold is None:
+            return Settled("lost")
+        try:
+            if not is_held:
+                return Settled("lost")
+            if not is_written(self._table, ending):
+                return Settled("written")
+            script = ending_script(self._table, self._statements, ending)
+            try:
+                return await hold.session.run(script)
+            except InboxkitError as error:
+                return failed(error)
+        finally:
+            await self._let_go(hold)
+
+    async def _let_go(self, hold: _Hold) -> None:
+        """Unlock and give the session back; one that does not confirm it is dropped."""
+        session, is_free = hold.session, False
+        try:
+            if not session.is_closed:
+                with anyio.move_on_after(_UNLOCK_BOUND, shield=True):
+                    answer = await session.execute(self._statements.unlock(hold.key))
+                    is_free = bool(answer.rows[0][0])
+                if not is_free:
+                    self._tell(
+                        hold,
+                        "the server did not confirm it, as behind a pooler that gives "
+                        "a session's statements to several sessions of the server",
+                    )
+        except DatabaseError as error:
+            self._tell(hold, str(error))
+        finally:
+            if not is_free:
+                session.terminate()
+            await self._lender.release(session)
+
+    def _tell(self, hold: _Hold, reason: str) -> None:
+        _log.warning(
+            "table %r: letting go of the advisory lock %r failed: %s; its session is closed, which "
+            "ends the lock",
+            self._table.spec.name,
+            hold.key,
+            reason,
+        )
+
+
+class _Search:
+    """One claim's way through the candidates.
+
+    Attributes:
+        key: The key that the session may have locked: known before the lock is asked for.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        statements: SessionKeys,
+        claiming: Claiming,
+        number: int,
+        *,
+        most: int,
+    ) -> None:
+        self._table = table
+        self._statements = statements
+        self._claiming = claiming
+        self._number = number
+        self._most = most
+        self.key: Any = None
+
+    def steps(self, reading: Reading) -> Steps[Claim]:
+        """Try candidates in claim order; where all were lost to others, look once more, and further."""
+        for most in (self._most, self._most * _FURTHER):
+            claim, saw_any = yield from self._try_candidates(most, reading)
+            if claim is not None:
+                return claim
+            if not saw_any:
+                break
+        return Claim((), reading)
+
+    def _try_candidates(self, most: int, reading: Reading) -> Steps[tuple[Claim | None, bool]]:
+        now = self._table.instant(reading.now)
+        answer = yield self._statements.candidates(now=now, limit=most)
+        tried: set[Any] = set()
+        for id, key in answer.rows:
+            if key in tried:
+                continue
+            tried.add(key)
+            self.key = key
+            locked = yield self._statements.lock(key)
+            if not locked.rows[0][0]:
+                self.key = None
+                continue
+            claim = yield from self._take(id, reading, now)
+            if claim is not None:
+                return claim, True
+        return None, bool(answer.rows)
+
+    def _take(self, id: Any, reading: Reading, now: Any) -> Steps[Claim | None]:
+        try:
+            rows = yield from self._statements.take(id, self.key, now=now)
+        except DatabaseError:
+            yield from self._unlock()
+            raise
+        # No type that the server takes for an id or a due time is unreadable: nothing is set aside.
+        claim = self._claiming.read(rows, reading, reading.now, hold=self._number)
+        if not claim.rows:
+            yield from self._unlock()
+        return claim if rows else None
+
+    def _unlock(self) -> Steps[None]:
+        answer = yield self._statements.unlock(self.key)
+        if not answer.rows[0][0]:
+            raise DatabaseError(
+                f"table {self._table.spec.name!r}: the session did not hold the advisory lock "
+                f"{self.key!r} that it had got; it is closed",
+                statement="unlock",
+            )
+        self.key = None

@@ -1,0 +1,195 @@
+"""Claims of the forms whose rows are held by sessions: one row each, several side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from random import Random
+from typing import Any
+
+import anyio
+
+from inboxkit._core.lease import add as later
+from inboxkit.abc import Claim, ClaimForm, Clock
+from inboxkit.errors import DatabaseError, StartupError
+
+from .claiming import LONGEST_CLAIM, Failures
+from .reporting import Reporter
+from .room import Room
+from .timing import wait_for
+from .waking import Waker
+
+__all__ = ["Lanes"]
+
+
+class Lanes:
+    """Tasks that claim side by side, as many at once as workers and pool have room for.
+
+    After a claim that took nothing only one lane looks again, until a claim takes a row: a queue that
+    is empty is asked once a poll interval, not once for each worker.
+
+    Args:
+        form: Claims.
+        clock: Times the waits after failed claims, and the pauses.
+        random: The service's seeded source, for jitter.
+        waker: What the lane that looks sleeps on.
+        report: The log.
+        count: How many claims may be in flight.
+        room: How many rows may be taken now, claims in flight not counted.
+        places: The pool's.
+        accept: Takes over what a claim brought, and whether it is to be given back. A claim that
+            brought rows has taken one place, which is then the receiver's.
+    """
+
+    def __init__(
+        self,
+        form: ClaimForm,
+        clock: Clock,
+        random: Random,
+        waker: Waker,
+        report: Reporter,
+        *,
+        count: int,
+        room: Callable[[], int],
+        places: Room,
+        accept: Callable[[Claim, bool], None],
+    ) -> None:
+        self._form = form
+        self._clock = clock
+        self._waker = waker
+        self._count = count
+        self._room = room
+        self._places = places
+        self._accept = accept
+        self._failures = Failures(random, report)
+        self._changed = anyio.Event()
+        self._stopping = anyio.Event()
+        self._ended = anyio.Event()
+        self._claiming = 0
+        """Lanes that claim, or wait for a place to."""
+        self._in_flight: set[anyio.CancelScope] = set()
+        self._prober: int | None = None
+        """The lane that alone looks whether rows have come; None: all may claim."""
+        self._paused_until = 0.0
+        self._resting: dict[Any, float] = {}
+        """Rows that failed, with the monotonic second before which no handler gets them."""
+
+    def room_made(self) -> None:
+        """A row left work here."""
+        self._tell_lanes()
+
+    def pause(self, id: Any, seconds: float) -> None:
+        """A row came back at once because it failed: claim nothing for so long, and then look.
+
+        A claim in flight may bring the same row: it is given back.
+        """
+        now = self._clock.monotonic()
+        self._resting = {each: end for each, end in self._resting.items() if end > now}
+        self._resting[id] = now + seconds
+        self._paused_until = max(self._paused_until, now + seconds)
+        self._waker.wake(later(self._clock.now(), timedelta(seconds=seconds)))
+
+    def stop(self) -> None:
+        """Claim no more; rows of claims in flight are still accepted."""
+        self._stopping.set()
+        self._waker.wake()
+        self._places.give_up(self)
+        self._tell_lanes()
+
+    async def wait_ended(self) -> None:
+        """Wait until no claim is in flight and none will be."""
+        await self._ended.wait()
+
+    def abandon(self) -> None:
+        """Wait no longer for claims in flight; their sessions are given back, and the rows with them."""
+        for scope in self._in_flight:
+            scope.cancel()
+
+    async def run(self) -> None:
+        """Claim until `stop`."""
+        self._prober = 0
+        try:
+            async with anyio.create_task_group() as lanes:
+                for lane in range(self._count):
+                    lanes.start_soon(self._run_lane, lane)
+        finally:
+            self._ended.set()
+
+    async def _run_lane(self, lane: int) -> None:
+        while not self._stopping.is_set():
+            pause = self._paused_until - self._clock.monotonic()
+            if self._prober not in (None, lane) or self._room() <= self._claiming:
+                await self._changed.wait()
+            elif pause > 0:
+                await wait_for(self._changed, self._clock, pause)
+            else:
+                await self._claim(lane)
+
+    async def _claim(self, lane: int) -> None:
+        self._claiming += 1
+        error: Exception | None = None
+        claim: Claim | None = None
+        try:
+            if not await self._places.enter(self):
+                return
+            try:
+                if self._is_held_up():
+                    return
+                claim = await self._claim_shielded()
+            except (DatabaseError, StartupError, TimeoutError) as met:
+                error = met
+            finally:
+                if claim is None or not claim.rows:
+                    self._places.leave()
+            if claim is not None:
+                self._failures.end()
+                self._accept(claim, self._stopping.is_set() or self._is_resting(claim))
+        finally:
+            self._claiming -= 1
+            self._tell_lanes()
+        if error is not None:
+            await self._rest(lane, error)
+        elif claim is not None:
+            await self._go_on(lane, claim)
+
+    def _is_held_up(self) -> bool:
+        """Whether a stop or a pause began while this waited for its place."""
+        return self._stopping.is_set() or self._paused_until > self._clock.monotonic()
+
+    def _is_resting(self, claim: Claim) -> bool:
+        now = self._clock.monotonic()
+        return any(self._resting.get(row.fence.id, now) > now for row in claim.rows)
+
+    async def _claim_shielded(self) -> Claim:
+        """A cancelled claim may have taken effect: so its answer is waited for, within a bound."""
+        self._waker.start_claim()
+        with anyio.move_on_after(LONGEST_CLAIM, shield=True) as scope:
+            self._in_flight.add(scope)
+            try:
+                return await self._form.claim(limit=1)
+            finally:
+                self._in_flight.discard(scope)
+        raise TimeoutError(f"a claim was not answered within {LONGEST_CLAIM:g} s")
+
+    async def _go_on(self, lane: int, claim: Claim) -> None:
+        if claim.rows:
+            self._prober = None
+            self._tell_lanes()
+        elif not claim.undecodable and self._is_prober(lane) and not self._stopping.is_set():
+            await self._waker.wait()
+
+    async def _rest(self, lane: int, error: Exception) -> None:
+        if self._is_prober(lane):
+            await wait_for(self._stopping, self._clock, self._failures.add(error))
+        else:
+            self._waker.wake()  # this claim may have been the one that was to see what woke it
+
+    def _is_prober(self, lane: int) -> bool:
+        """Whether this lane is the one that looks, now that a claim took nothing."""
+        if self._prober is None:
+            self._prober = lane
+        return self._prober == lane
+
+    def _tell_lanes(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()

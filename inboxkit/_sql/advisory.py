@@ -1,0 +1,74 @@
+"""The statements of the advisory lock form, as its verbs ask for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol, TypeAlias
+
+from .lease import Held, Row, Write
+from .statement import Statement, Steps, Transaction
+
+__all__ = ["AdvisoryStatements", "AdvisoryWrites", "ProcessKeys", "SessionKeys"]
+
+
+class AdvisoryWrites(Protocol):
+    """What ends a row in work. By its id: the key that is locked is the fence."""
+
+    def transaction(self, write: Write) -> Transaction:
+        """What the write's script runs in."""
+        ...
+
+    def write(self, write: Write, row: Held, *, now: Any) -> Steps[bool]:
+        """Write one unfinished row; whether it was there. `RELEASE` takes `Held.value` attempts
+        back where the row has the attempt `Held.attempt` still."""
+        ...
+
+
+class SessionKeys(AdvisoryWrites, Protocol):
+    """SQL of one queue where a session of the server holds the key."""
+
+    @property
+    def kept_by(self) -> Literal["session"]:
+        """Who holds keys."""
+        ...
+
+    def candidates(self, *, now: Any, limit: int) -> Statement:
+        """Read due rows in claim order, id and key; not those whose key the server knows to be
+        locked."""
+        ...
+
+    def lock(self, key: Any) -> Statement:
+        """Try for a key, without waiting; answers whether it was got."""
+        ...
+
+    def unlock(self, key: Any) -> Statement:
+        """Let a key go; answers whether it was held."""
+        ...
+
+    def take(self, id: Any, key: Any, *, now: Any) -> Steps[Sequence[Row]]:
+        """Count a row that is claimable still and has this key still; returns it as it stood
+        before: one value for each of the table's described columns."""
+        ...
+
+
+class ProcessKeys(AdvisoryWrites, Protocol):
+    """SQL of one queue where this process holds the keys, and claims under the write lock."""
+
+    @property
+    def kept_by(self) -> Literal["process"]:
+        """Who holds keys."""
+        ...
+
+    def candidates(
+        self, *, now: Any, limit: int, keys: Sequence[str], ids: Sequence[Any]
+    ) -> Statement:
+        """Read due rows in claim order, but for these keys and ids: one value for each of the
+        table's described columns, then the key."""
+        ...
+
+    def count(self, ids: Sequence[Any]) -> Statement | None:
+        """Count rows as handed out; None: the table has no attempt column."""
+        ...
+
+
+AdvisoryStatements: TypeAlias = SessionKeys | ProcessKeys

@@ -1,0 +1,94 @@
+"""The statements of one subscription that serves all groups of a table, and who makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from inboxkit._core.group_shape import GroupShape
+from inboxkit._core.rounds import Turn
+from inboxkit.errors import DialectError
+
+from .lease import Row
+from .statement import Statement, Steps
+from .table import Table
+
+__all__ = ["EveryGroupStatements", "Look", "Others", "get_every_group"]
+
+
+@dataclass(frozen=True, slots=True)
+class Others:
+    """Groups that a subscription of every group leaves to others."""
+
+    groups: tuple[str, ...] = ()
+    """Those that have a subscription of their own, or are some subscription's dead letter."""
+    shape: GroupShape | None = None
+    """How its own dead letters are called."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Where a claim looks for groups with a due head."""
+
+    after: str | None
+    """Behind this one, in the database's order of names; None: from the first."""
+    served: Sequence[str]
+    """Those that had their turn in this round: they come last."""
+    limit: int
+    """Most groups that it answers."""
+
+
+class EveryGroupStatements(Protocol):
+    """SQL that claims from all groups of one table, in one transaction. Values are the driver's, both
+    ways; what is claimed is renewed and settled as the rows of a single group are."""
+
+    def look(self, look: Look, *, now: Any) -> Statement:
+        """Read which groups have a due head, and where the look ended.
+
+        Answers at least one row: a group or NULL; whether it was served; the group at which the look
+        stopped, or NULL where it came to the end of the table. Groups that were not served come
+        first; then it goes by the claim keys of the heads.
+        """
+        ...
+
+    def guard(self, turns: Sequence[Turn], limit: int) -> Statement | None:
+        """Keep other claims away from `limit` of these FIFO groups until the transaction ends, in
+        their order; answers those that it got. None: nothing has to be kept away."""
+        ...
+
+    def take(
+        self, turns: Sequence[Turn], *, now: Any, expiry: Any, limit: int, most: int
+    ) -> Steps[Sequence[Row]]:
+        """Lease due rows of these groups, `limit` in all and of one group at most `most`.
+
+        Returns them round by round, as `LeaseStatements.claim` does: of each group a first row, in
+        the order of the turns, then of each a second.
+        """
+        ...
+
+
+def get_every_group(table: Table, *, cap: int | None, others: Others) -> EveryGroupStatements:
+    """The statements for a table.
+
+    Args:
+        table: Has groups and a lease.
+        cap: Most attempts, or None.
+        others: What is not served.
+
+    Raises:
+        DialectError: This version does not serve every group of a table on this database.
+    """
+    # Imported here: both are made of this module's port.
+    if table.dialect.name == "postgres":
+        from .postgres.every_group import PostgresEveryGroup  # noqa: PLC0415
+
+        return PostgresEveryGroup(table, cap=cap, others=others)
+    if table.dialect.name == "sqlite":
+        from .sqlite.every_group import SqliteEveryGroup  # noqa: PLC0415
+
+        return SqliteEveryGroup(table, cap=cap, others=others)
+    raise DialectError(
+        f"table {table.spec.name!r}: this version of inboxkit serves every group of a table on PostgreSQL "
+        f"and SQLite, not on {table.dialect.name}; include a subscription for each group"
+    )

@@ -1,0 +1,26 @@
+-- claim guard ('"app"."mail_jobs":a',)
+SELECT pg_try_advisory_xact_lock(hashtextextended($1::text, 0));
+
+-- claim ([7], 'a', '<now>')
+SELECT q."id", q."name", q."retry_after", q."attempt", q."payload" FROM "app"."mail_jobs" AS q WHERE q."id" <> ALL($1::bigint[]) AND q."id" = COALESCE((SELECT h."id" FROM "app"."mail_jobs" AS h WHERE h."name" = $2::text AND h."retry_after" IS NULL ORDER BY h."retry_after", h."id" LIMIT 1), (SELECT h."id" FROM "app"."mail_jobs" AS h WHERE h."name" = $2::text AND h."retry_after" IS NOT NULL ORDER BY h."retry_after", h."id" LIMIT 1)) AND (q."retry_after" IS NULL OR q."retry_after" <= $3::timestamp with time zone) FOR UPDATE OF q SKIP LOCKED;
+
+-- claim guard ('"app"."mail_jobs":a',)
+SELECT pg_try_advisory_xact_lock(hashtextextended($1::text, 0));
+
+-- claim ([7], 'a', '<now>')
+SELECT q."id", q."name", q."retry_after", q."attempt", q."payload" FROM "app"."mail_jobs" AS q WHERE q."id" <> ALL($1::bigint[]) AND q."id" = COALESCE((SELECT h."id" FROM "app"."mail_jobs" AS h WHERE h."name" = $2::text AND h."retry_after" IS NULL ORDER BY h."retry_after", h."id" LIMIT 1), (SELECT h."id" FROM "app"."mail_jobs" AS h WHERE h."name" = $2::text AND h."retry_after" IS NOT NULL ORDER BY h."retry_after", h."id" LIMIT 1)) AND (q."retry_after" IS NULL OR q."retry_after" <= $3::timestamp with time zone) FOR UPDATE OF q SKIP LOCKED;
+
+-- finish (1,)
+DELETE FROM "app"."mail_jobs" AS q WHERE q."id" = $1::bigint RETURNING q."id";
+
+-- give back (1,)
+UPDATE "app"."mail_jobs" AS q SET "attempt" = CASE WHEN q."attempt" >= 9223372036854775807 THEN q."attempt" ELSE COALESCE(q."attempt", 1) + 1 END WHERE q."id" = $1::bigint RETURNING q."id";
+
+-- postpone (1, '<due>')
+UPDATE "app"."mail_jobs" AS q SET "retry_after" = $2::timestamp with time zone, "attempt" = CASE WHEN q."attempt" >= 9223372036854775807 THEN q."attempt" ELSE COALESCE(q."attempt", 1) + 1 END WHERE q."id" = $1::bigint RETURNING q."id";
+
+-- move (1, 'dead')
+UPDATE "app"."mail_jobs" AS q SET "name" = $2::text WHERE q."id" = $1::bigint RETURNING q."id";
+
+-- move (1,)
+WITH moved AS (DELETE FROM "app"."mail_jobs" AS q WHERE q."id" = $1::bigint RETURNING q."id", q."name", q."retry_after", q."attempt", q."payload") INSERT INTO "app"."dead" ("id", "name", "retry_after", "attempt", "payload") OVERRIDING SYSTEM VALUE SELECT "id", "name", "retry_after", "attempt", "payload" FROM moved RETURNING "id";

@@ -1,0 +1,91 @@
+"""The texts of the row lock form, as files to be read in review."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from inboxkit._core.settlement import Destination, Verb
+from inboxkit._core.spec import Column, InboxSpec, Role
+from inboxkit._sql.column_types import python_type
+from inboxkit._sql.dialect import Dialect, get_dialect
+from inboxkit._sql.info import ColumnInfo, IndexInfo, TableInfo
+from inboxkit._sql.lease import Write
+from inboxkit._sql.statement import Answer, Statement, Steps
+from inboxkit._sql.table import bind
+
+FULL = InboxSpec(
+    "mail_jobs",
+    schema="app",
+    id=Column("id", generated=True, type=int),
+    group=Column("name"),
+    priority=Column("priority"),
+    retry_after=Column("retry_after", default=None),
+    attempt=Column("attempt"),
+    payload=Column("payload", type=bytes),
+)
+SPECS = {
+    "full": FULL,
+    "fifo": replace(FULL, fifo=True, priority=None),
+    "due": replace(FULL, group=None, priority=None),
+    "finished": InboxSpec("email_jobs", id=Column("id", type=str), processed_at=Column("done")),
+}
+TYPES = {
+    "postgres": {
+        int: "bigint",
+        str: "text",
+        bytes: "bytea",
+        "time": "timestamp with time zone",
+    },
+}
+
+
+def described(dialect: str, spec: InboxSpec) -> TableInfo:
+    """What a database would say of the recommended table."""
+    types = TYPES[dialect]
+    columns = []
+    for role, column in spec.roles():
+        found = types.get(python_type(role, column) or int, types["time"])
+        nullable = role in (Role.PROCESSED_AT, Role.RETRY_AFTER)
+        columns.append(ColumnInfo(column.name, found, found, nullable=nullable, cast=found))
+    group = [spec.group.name] if spec.group is not None else []
+    due = [spec.retry_after.name] if spec.retry_after is not None else []
+    indexes = (IndexInfo((spec.id.name,), unique=True), IndexInfo((*group, *due, spec.id.name)))
+    return TableInfo(spec.table, spec.schema, "table", tuple(columns), indexes)
+
+
+def drive(steps: Steps[object], answer: Answer) -> Iterator[Statement]:
+    """Every statement of a script that is always answered the same."""
+    try:
+        statement = next(steps)
+        while True:
+            yield statement
+            statement = steps.send(answer)
+    except StopIteration:
+        return
+
+
+def statements(dialect: Dialect, spec: InboxSpec) -> Iterator[Statement]:
+    table = bind(dialect, spec, described(dialect.name, spec))
+    group = "a" if spec.group is not None else None
+    made = dialect.row_lock(table, group=group)
+    for limit in (1, 10):
+        yield from drive(made.claim(now="<now>", limit=limit, aside=[7]), Answer(rows=[(True,)]))
+    writes = [Write(Verb.FINISH), Write(Verb.GIVE_BACK)]
+    writes += [Write(Verb.POSTPONE)] if spec.retry_after is not None else []
+    writes += [Write(Verb.MOVE, Destination(group="dead"))] if group is not None else []
+    writes.append(Write(Verb.MOVE, Destination(table="dead", schema="app")))
+    for write in filter(made.writes, writes):
+        yield from drive(made.write(write, 1, value="<due>", now="<now>"), Answer(rows=[(1,)]))
+
+
+@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("dialect", TYPES)
+def test_row_lock_form(dialect: str, name: str, golden: Callable[[str, str], None]) -> None:
+    shown = (
+        f"-- {one.name} {one.parameters}\n{one.text};\n"
+        for one in statements(get_dialect(dialect), SPECS[name])
+    )
+    golden(f"{dialect}/row_lock_{name}.sql", "\n".join(shown))
