@@ -17,13 +17,12 @@ from inboxkit._core.rounds import Turn
 from inboxkit._core.spec import Role
 from inboxkit._sql.branches import branches, is_apart, together
 from inboxkit._sql.every_group import Look, Others
-from inboxkit._sql.lease import Row, claim_threshold
+from inboxkit._sql.lease import Row, claim_threshold, largest_attempt
 from inboxkit._sql.statement import Statement, Steps
 from inboxkit._sql.table import Table
 
 from .claim import head, in_force, keys, now, sets, unfinished
 from .guard import lock_name
-from .lease import largest_attempt
 
 __all__ = ["PostgresEveryGroup", "look_text", "take_text"]
 

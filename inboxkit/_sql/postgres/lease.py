@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from inboxkit._core.settlement import Destination, Verb
 from inboxkit._core.spec import Role
-from inboxkit._sql.lease import RELEASE, Held, Row, Write, claim_threshold
+from inboxkit._sql.lease import RELEASE, Held, Row, Write, claim_threshold, largest_attempt
 from inboxkit._sql.statement import Statement, Steps, Transaction
 from inboxkit._sql.table import Table
 
@@ -15,9 +15,8 @@ from . import names
 from .claim import claim_text, in_work_elsewhere
 from .guard import guard
 from .held import fence, parameters, relation
-from .values import LARGEST
 
-__all__ = ["PostgresLease", "largest_attempt"]
+__all__ = ["PostgresLease"]
 
 
 _VALUES: Final = {Verb.POSTPONE: Role.RETRY_AFTER, Verb.HOLD: Role.LOCKED_UNTIL}
@@ -182,12 +181,6 @@ class PostgresLease:
             f"WHERE q.{table.id.sql} = ANY($1::{table.id.info.cast}[]){unfinished}",
             (list(ids),),
         )
-
-
-def largest_attempt(table: Table) -> int:
-    """What the attempt column can hold."""
-    attempt = table.find(Role.ATTEMPT)
-    return LARGEST["bigint"] if attempt is None else LARGEST[attempt.info.family]
 
 
 def _kind(write: Write) -> Write:
