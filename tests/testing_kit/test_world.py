@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 import psycopg
+import pymysql
 import pytest
 
 from inboxkit import (
@@ -27,6 +28,7 @@ from inboxkit import (
     role,
     subscriber,
 )
+from inboxkit._db.mysql_url import read_target
 from inboxkit._sql.ddl import create_table
 from inboxkit._sql.dialect import get_dialect
 from inboxkit_testing import (
@@ -56,19 +58,27 @@ JOBS = InboxQueue(Jobs, "jobs", bytes, lease=10 * SECOND)
 Handle = Callable[[bytes, Delivery[Any, Any]], Awaitable[None]]
 
 
+SERIAL = {
+    "sqlite": "INTEGER PRIMARY KEY",
+    "postgres": "serial PRIMARY KEY",
+    "mysql": "integer AUTO_INCREMENT PRIMARY KEY",
+}
+
+
+TABLES = {
+    "sqlite": "SELECT name FROM sqlite_master",
+    "postgres": "SELECT table_name AS name FROM information_schema.tables",
+    "mysql": "SELECT table_name AS name FROM information_schema.tables WHERE table_schema = DATABASE()",
+}
+
+
 async def create_schema(db: Database) -> None:
-    serial = "INTEGER PRIMARY KEY" if db.dialect == "sqlite" else "serial PRIMARY KEY"
-    if not await _has_table(db):
-        for statement in create_table(get_dialect(db.dialect), Jobs.spec):
-            await db.execute(statement)
-        await db.execute(f"CREATE TABLE effects (n {serial}, what text)")
-
-
-async def _has_table(db: Database) -> bool:
-    names = "sqlite_master" if db.dialect == "sqlite" else "pg_tables"
-    column = "name" if db.dialect == "sqlite" else "tablename"
-    found = await db.fetch_value(f"SELECT count(*) FROM {names} WHERE {column} = 'effects'")
-    return bool(found)
+    tables = TABLES[db.dialect]
+    if await db.fetch_value(f"SELECT count(*) FROM ({tables}) AS t WHERE name = 'effects'"):
+        return
+    for statement in create_table(get_dialect(db.dialect), Jobs.spec):
+        await db.execute(statement)
+    await db.execute(f"CREATE TABLE effects (n {SERIAL[db.dialect]}, what text)")
 
 
 def serving(
@@ -103,14 +113,24 @@ async def write(delivery: Delivery[Any, Any], what: str) -> None:
 def outside(database: Database) -> tuple[list[str], list[tuple[int, bool]]]:
     """Effects, and attempt and lease of each row, as another client than the kit's sees them."""
     url: str = database.url  # type: ignore[attr-defined]
-    connection: Any = (
-        psycopg.connect(url)
-        if url.startswith("postgres")
-        else sqlite3.connect(url.partition("///")[2])
-    )
-    effects = connection.execute("SELECT what FROM effects ORDER BY n").fetchall()
-    rows = connection.execute("SELECT attempt, locked_until FROM world_jobs ORDER BY id").fetchall()
-    connection.close()
+    if database.dialect == "mysql":
+        target = read_target(url)
+        connection: Any = pymysql.connect(
+            host=target.host,
+            port=target.port,
+            user=target.user,
+            password=target.password,
+            database=target.database,
+        ).cursor()
+    elif database.dialect == "postgres":
+        connection = psycopg.connect(url).cursor()
+    else:
+        connection = sqlite3.connect(url.partition("///")[2]).cursor()
+    connection.execute("SELECT what FROM effects ORDER BY n")
+    effects = connection.fetchall()
+    connection.execute("SELECT attempt, locked_until FROM world_jobs ORDER BY id")
+    rows = connection.fetchall()
+    connection.connection.close()
     return [what for (what,) in effects], [(attempt, until is not None) for attempt, until in rows]
 
 
@@ -400,11 +420,13 @@ async def test_instances_that_end_by_themselves_say_why_once(inbox_world: Start)
     async def fail(message: bytes, delivery: Delivery) -> None:
         raise SystemExit(message.decode())
 
+    async def drop(database: Database) -> None:
+        await database.execute("DROP TABLE world_jobs")
+
     def broken(database: Database) -> Service:
         app = serving(fail)(database)
         if database.instance == "b":
-            app._startup.clear()
-            app.on_startup(lambda db: db.execute("DROP TABLE world_jobs"))  # type: ignore[arg-type,return-value]
+            app._startup[:] = [drop]
         return app
 
     world = await inbox_world(broken)
