@@ -63,10 +63,10 @@ class Renewer:
     async def run(self) -> None:
         """Renew leases and end holds until cancelled."""
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._renew)
-            tasks.start_soon(self._end_holds)
+            tasks.start_soon(self.renew)
+            tasks.start_soon(self.end_holds)
 
-    async def _renew(self) -> None:
+    async def renew(self) -> None:
         while True:
             if self._renew_event.is_set():
                 self._renew_event = anyio.Event()
@@ -78,7 +78,7 @@ class Renewer:
                 continue
             await self._round(now)
 
-    async def _end_holds(self) -> None:
+    async def end_holds(self) -> None:
         """Tell handlers of holds that ended."""
         while True:
             if self._end_event.is_set():
