@@ -105,20 +105,20 @@ def no_lease_check(patch: pytest.MonkeyPatch) -> None:
 
 def last_in_first_out(patch: pytest.MonkeyPatch) -> None:
     """The newest of equals goes first."""
-    keys = claim._keys
+    keys = claim.keys
 
     def backwards(table: Any) -> Iterator[str]:
         *first, last = keys(table)
         yield from first
         yield f"{last} DESC"
 
-    patch.setattr(claim, "_keys", backwards)
+    patch.setattr(claim, "keys", backwards)
 
 
 def no_priority(patch: pytest.MonkeyPatch) -> None:
     """Priorities are not looked at."""
-    keys = claim._keys
-    patch.setattr(claim, "_keys", lambda table: (k for k in keys(table) if "priority" not in k))
+    keys = claim.keys
+    patch.setattr(claim, "keys", lambda table: (k for k in keys(table) if "priority" not in k))
 
 
 def wakes_ignored(patch: pytest.MonkeyPatch) -> None:
@@ -233,7 +233,7 @@ def holds_never_end(patch: pytest.MonkeyPatch) -> None:
     async def never(self: Renewer) -> None:
         await anyio.sleep_forever()
 
-    patch.setattr(Renewer, "end_holds", never)
+    patch.setattr(Renewer, "_end_holds", never)
 
 
 def group_in_work_not_looked_at(patch: pytest.MonkeyPatch) -> None:
@@ -243,15 +243,15 @@ def group_in_work_not_looked_at(patch: pytest.MonkeyPatch) -> None:
 
 def head_that_is_not_due_is_passed_over(patch: pytest.MonkeyPatch) -> None:
     """Of a FIFO group the first due row is taken, not the first."""
-    fifo = claim._fifo
+    fifo = claim.fifo
 
-    def passing(table: Any) -> Iterator[str]:
-        head, free, alone = fifo(table)
+    def passing(table: Any, group_name: str) -> Iterator[str]:
+        head, free, alone = fifo(table, group_name)
         yield head.replace(" ORDER BY", f" AND {free} ORDER BY", 1)
         yield free
         yield alone
 
-    patch.setattr(claim, "_fifo", passing)
+    patch.setattr(claim, "fifo", passing)
 
 
 def keys_go_to_any_worker(patch: pytest.MonkeyPatch) -> None:
