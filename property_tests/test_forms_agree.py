@@ -6,6 +6,8 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -54,9 +56,12 @@ class Pair:
             self._benches[shape.name] = real, ModelBench(self.cell, real.table)
             for bench in self._benches[shape.name]:
                 await create(bench, shape)
-        for bench in self._benches[shape.name]:
-            await bench.clear()
-        await agree(schedule, *self._benches[shape.name], shape)
+        try:
+            await agree(schedule, *self._benches[shape.name], shape)
+        finally:
+            # At once: tables of the other shapes need the sessions that still hold rows of this one.
+            for bench in self._benches[shape.name]:
+                await bench.clear()
 
 
 @contextmanager
@@ -110,10 +115,24 @@ def due_time_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ModelForm, "_postpone", lambda self, row, due: Settled("written", due))
 
 
+def head_passed_over(patch: pytest.MonkeyPatch) -> None:
+    """Of a FIFO group the model takes the first row that is due, not the first."""
+    candidates = ModelForm._candidates
+
+    def due_alone(self: ModelForm, now: datetime) -> list[ModelRow]:
+        spec, self._table.spec = self._table.spec, replace(self._table.spec, fifo=False)
+        try:
+            return candidates(self, now)
+        finally:
+            self._table.spec = spec
+
+    patch.setattr(ModelForm, "_candidates", due_alone)
+
+
 FAULTS = [
     (mutants.no_fence, "plain"),
     (last_in_first_out, "kept"),
-    (mutants.head_that_is_not_due_is_passed_over, "fifo"),
+    (head_passed_over, "fifo"),
     (count_forgotten, "plain"),
     (due_time_forgotten, "ungrouped"),
 ]

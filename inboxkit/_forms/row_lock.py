@@ -51,6 +51,7 @@ class RowLockForm:
         self._table = bind(dialect, spec, info)
         self._statements = dialect.row_lock(self._table, group=group)
         self._claiming = Claiming(self._table, cap=cap, counts=False)
+        self._cap = cap
         self._sessions: dict[int, DriverConnection] = {}
         self._numbers = itertools.count(1)
         self._aside: dict[Any, float] = {}
@@ -108,7 +109,10 @@ class RowLockForm:
 
     async def release(self, releases: Sequence[tuple[Fence, bool]]) -> list[Settled]:
         """Give rows back: undone, or (the flag is False) counted, where there is an attempt column."""
-        return [await self._end(fence, None if flag else _COUNT) for fence, flag in releases]
+        return [
+            await self._end(fence, None if flag or self._is_spent(fence) else _COUNT)
+            for fence, flag in releases
+        ]
 
     async def close(self) -> None:
         """Give every session back, with its row."""
@@ -116,6 +120,9 @@ class RowLockForm:
         async with anyio.create_task_group() as closing:
             for connection in sessions.values():
                 closing.start_soon(self._lender.release, connection)
+
+    def _is_spent(self, fence: Fence) -> bool:
+        return self._cap is not None and (fence.attempt or 1) > self._cap
 
     def _has_ended(self, fence: Fence) -> bool:
         connection = self._sessions.get(fence.hold or 0)

@@ -68,12 +68,17 @@ class ModelLease(ModelForm):
             row = self._table.find(fence.id)
             if row is None or not _holds(fence, row) or self._is_taken_over(row, reading.now):
                 continue
-            elapsed = timedelta(seconds=reading.monotonic - made.monotonic)
-            steady = later(fence.tokens[0], elapsed) - self._lease
-            row.locked_until = self._expiry(max(reading.now, steady), self._lease)
+            row.locked_until = self._expiry(self._start(fence, made, reading), self._lease)
             renewed[fence.id] = row.locked_until
         lost = frozenset(fence.id for fence, _ in holds if fence.id not in renewed)
         return Renewal(reading, renewed, lost=lost)
+
+    def _start(self, fence: Fence, made: Reading, reading: Reading) -> datetime:
+        """Now, or by how much the monotonic clock has gone on since the claim, if that is later."""
+        elapsed = timedelta(seconds=reading.monotonic - made.monotonic)
+        steady = later(fence.tokens[0], elapsed) - self._lease
+        # What made the old end a token is no time that has passed.
+        return steady if steady - reading.now >= timedelta(milliseconds=1) else reading.now
 
     def _is_taken_over(self, row: ModelRow, now: datetime) -> bool:
         """Another row of the FIFO group is in work."""

@@ -247,7 +247,8 @@ class DatabaseBench(Bench):
         await self.close_forms()
         await self.lender.end_all()
         for table in self.tables:
-            await self.db.execute(f"DROP TABLE {self.dialect.table(table, None)}")
+            more = " CASCADE" if self.is_postgres else ""
+            await self.db.execute(f"DROP TABLE {self.dialect.table(table, None)}{more}")
 
 
 class OpenBench(DatabaseBench):
