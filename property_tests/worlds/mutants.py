@@ -233,7 +233,7 @@ def holds_never_end(patch: pytest.MonkeyPatch) -> None:
     async def never(self: Renewer) -> None:
         await anyio.sleep_forever()
 
-    patch.setattr(Renewer, "_end_holds", never)
+    patch.setattr(Renewer, "end_holds", never)
 
 
 def group_in_work_not_looked_at(patch: pytest.MonkeyPatch) -> None:
