@@ -189,7 +189,7 @@ async def inserting(tx: Transaction) -> None:
     await insert_rows(tx, Report(1))  # error
     await insert_rows(tx, Jobs.of(Report(1)), on_conflict="replace")  # error
     await insert_rows(tx, Jobs)  # error
-    insert_statements("mysql", *rows)  # error
+    insert_statements("oracle", *rows)  # error
     insert_statements("postgres", Report(1))  # error
 
 
