@@ -21,7 +21,7 @@ from worlds.cells import Cell, open_cell
 
 settings.register_profile(
     "default",
-    max_examples=200,
+    max_examples=100,
     deadline=None,
     print_blob=True,
     phases=set(Phase) - {Phase.explain},  # traces every line; the timeline explains more
