@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import anyio
 import pytest
@@ -39,13 +38,12 @@ def test_row_that_cannot_be_read_does_not_hold_up_the_queue(file: Any) -> None:
     file(test)
 
 
-def test_one_file_is_one_by_whatever_path(file: Any, url: str, tmp_path: Path) -> None:
+def test_one_file_is_one_by_whatever_path(file: Any, url: str) -> None:
     path = Path(url.removeprefix("sqlite:///"))
-    # A hard link stands on the same disk.
-    symlink, hard = tmp_path / "symlink.db", path.with_name(f"{uuid4().hex}.db")
 
     async def test(b: Any) -> None:
         await create(b)
+        symlink, hard = (path.with_name(f"{b.table} {kind}.db") for kind in ("symlink", "hard"))
         symlink.symlink_to(path)
         os.link(path, hard)
         keys: list[Any] = []

@@ -36,6 +36,7 @@ def test_each_settlement_writes_the_row_and_lets_the_key_go(bench: Any, kind: st
             dead = b.dialect.quote(f"{b.table} dead")
             ending = Settlement(Verb.MOVE, destination=Destination(table=f"{b.table} dead"))
             await b.db.execute(f"CREATE TABLE {dead} AS SELECT * FROM {b.name} WHERE 1 = 0")
+            b.tables.append(f"{b.table} dead")
         async with opened(b) as form:
             (row,) = (await form.claim(limit=1)).rows
             b.advance(seconds=60)
@@ -45,7 +46,9 @@ def test_each_settlement_writes_the_row_and_lets_the_key_go(bench: Any, kind: st
             assert settled.due == postponed
             assert (await end(form, row)).result == "lost"
             await no_locks(b)
-            stored = [(tries, start + timedelta(seconds=due), group) for tries, due, group in left]
+            stored = [
+                (tries, start + timedelta(seconds=due), group) for tries, due, group in left
+            ]
             assert await b.rows("tries", "due", "grp") == stored
             if kind == "table":
                 moved = await b.db.fetch(f"SELECT id, tries FROM {dead}")
@@ -94,11 +97,11 @@ def test_settlement_that_fails_lets_the_key_go(bench: Any) -> None:
     async def test(b: Any) -> None:
         await create(b)
         (id,) = await b.insert({})
-        await b.db.execute(
-            f"CREATE TABLE {b.dialect.quote(b.table + ' child')} (id bigint REFERENCES {b.name}(id))"
-        )
         if b.is_postgres:
-            await b.db.execute(f"INSERT INTO {b.dialect.quote(b.table + ' child')} VALUES ({id})")
+            child = b.dialect.quote(b.table + " child")
+            await b.db.execute(f"CREATE TABLE {child} (id bigint REFERENCES {b.name}(id))")
+            b.tables.insert(0, b.table + " child")
+            await b.db.execute(f"INSERT INTO {child} VALUES ({id})")
         else:
             await b.db.execute(
                 f"CREATE TRIGGER {b.dialect.quote(b.table + ' no')} BEFORE DELETE ON {b.name} "
