@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import partial
@@ -26,6 +27,10 @@ from .runner import Lender
 
 __all__ = ["RowLockForm"]
 
+_log: Final = logging.getLogger("inboxkit")
+
+_BOUND: Final = 5.0
+"""Seconds for letting a guard go although the task is cancelled; then its session is dropped."""
 _ASIDE: Final = timedelta(seconds=30)
 """How long a row that cannot be read is passed over in this process."""
 
@@ -78,7 +83,7 @@ class RowLockForm:
             return claim
         finally:
             if number not in self._sessions:
-                await self._lender.release(connection)
+                await self._give_back(connection)
 
     def _claim(self, limit: int, number: int, reading: Reading) -> Steps[Claim]:
         aside = {id: end for id, end in self._aside.items() if end > reading.monotonic}
@@ -119,7 +124,7 @@ class RowLockForm:
         sessions, self._sessions = self._sessions, {}
         async with anyio.create_task_group() as closing:
             for connection in sessions.values():
-                closing.start_soon(self._lender.release, connection)
+                closing.start_soon(self._give_back, connection)
 
     def _is_spent(self, fence: Fence) -> bool:
         return self._cap is not None and (fence.attempt or 1) > self._cap
@@ -142,6 +147,28 @@ class RowLockForm:
         except InboxkitError as error:
             return Settled("lost" if connection.is_closed else "failed", error=error)
         finally:
+            await self._give_back(connection)
+
+    async def _give_back(self, connection: DriverConnection) -> None:
+        """Roll back what is open still, let go of a guard that outlasts it, and give the session back;
+        where that fails it is dropped."""
+        after, is_free = self._statements.after(), False
+        try:
+            if after is not None and not connection.is_closed:
+                with anyio.move_on_after(_BOUND, shield=True):
+                    await connection.rollback()
+                    await connection.execute(after)
+                    is_free = True
+        except DatabaseError as error:
+            _log.warning(
+                "table %r: letting go of a FIFO group's guard failed: %s; its session is closed, which "
+                "ends it",
+                self._table.spec.name,
+                error,
+            )
+        finally:
+            if after is not None and not is_free:
+                connection.terminate()
             await self._lender.release(connection)
 
     async def _write(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from .lease import Row, Write
-from .statement import Steps
+from .statement import Statement, Steps
 
 __all__ = ["RowLockStatements"]
 
@@ -28,6 +28,11 @@ class RowLockStatements(Protocol):
         Returns:
             The rows in claim order: one value for each of the table's described columns.
         """
+        ...
+
+    def after(self) -> Statement | None:
+        """What lets go of all that a claim has left in its session besides the transaction; None:
+        nothing."""
         ...
 
     def writes(self, write: Write) -> bool:

@@ -21,7 +21,19 @@ from inboxkit._sql.table import Table
 
 from .hints import Hints
 
-__all__ = ["alone_in_group", "claim_check", "claim_look", "claim_select", "claim_update"]
+__all__ = [
+    "alone_in_group",
+    "claim_check",
+    "claim_look",
+    "claim_select",
+    "claim_update",
+    "counted",
+    "head",
+    "in_group",
+    "order",
+    "unfinished",
+    "waiting",
+]
 
 
 def claim_look(table: Table, hints: Hints) -> str:
@@ -29,7 +41,7 @@ def claim_look(table: Table, hints: Hints) -> str:
     if table.spec.fifo:
         found = [(hints.by_id, " AND ".join(_fifo(table)))]
     else:
-        base = "".join(f"{condition} AND " for condition in _waiting(table))
+        base = "".join(f"{condition} AND " for condition in waiting(table, "$2"))
         parts = branches(table, "$1", "$1")
         found = [(hints.waiting(part), f"{base}{part.condition}") for part in parts]
     looks = [
@@ -50,10 +62,10 @@ def claim_select(table: Table, hints: Hints, limit: int) -> str:
     if table.spec.fifo:
         conditions = " AND ".join(_fifo(table))
         return f"{source}{hints.by_id} WHERE {conditions} FOR UPDATE SKIP LOCKED"
-    base = "".join(f"{condition} AND " for condition in _waiting(table))
+    base = "".join(f"{condition} AND " for condition in waiting(table, "$2"))
     parts = [
         f"{source}{hints.waiting(part)} WHERE {base}{part.condition} "
-        f"ORDER BY {_order(table, 'q', has_due=not part.has_no_due)} LIMIT {limit} "
+        f"ORDER BY {order(table, 'q', has_due=not part.has_no_due)} LIMIT {limit} "
         "FOR UPDATE SKIP LOCKED"
         for part in branches(table, "$1", "$1")
     ]
@@ -61,10 +73,10 @@ def claim_select(table: Table, hints: Hints, limit: int) -> str:
         return parts[0]
     # Rows that are locked in one part and not taken stay locked until the COMMIT.
     union = " UNION ALL ".join(f"({part})" for part in parts)
-    return f"{select} FROM ({union}) AS q ORDER BY {_order(table, 'q')} LIMIT {limit}"
+    return f"{select} FROM ({union}) AS q ORDER BY {order(table, 'q')} LIMIT {limit}"
 
 
-def _order(table: Table, alias: str, *, has_due: bool = True) -> str:
+def order(table: Table, alias: str, *, has_due: bool = True) -> str:
     """The claim order. MariaDB sorts by a column even where it is NULL in every row that is read, so
     it is left out there."""
     roles = (Role.PRIORITY, Role.RETRY_AFTER, Role.ID) if has_due else (Role.PRIORITY, Role.ID)
@@ -72,13 +84,14 @@ def _order(table: Table, alias: str, *, has_due: bool = True) -> str:
     return ", ".join(f"{alias}.{column.sql}" for column in columns)
 
 
-def _waiting(table: Table) -> Iterator[str]:
+def waiting(table: Table, group: str) -> Iterator[str]:
+    """What rows `q` of a queue have in common, but for due time and lease; `group`: the placeholder."""
     if table.spec.group is not None:
-        yield _in_group(table, "q", "$2")
-    yield from _unfinished(table, "q")
+        yield in_group(table, "q", group)
+    yield from unfinished(table, "q")
 
 
-def _in_group(table: Table, alias: str, value: str) -> str:
+def in_group(table: Table, alias: str, value: str) -> str:
     """That a row is of a group; the second comparison, where one is needed, keeps the groups apart that
     the column's collation takes for one ('A' and 'a', 'a' and 'a ')."""
     group = table.get(Role.GROUP)
@@ -98,7 +111,8 @@ def _unicode(charset: str, *names: str) -> tuple[str, ...]:
     return tuple(f"CONVERT({name} USING utf8mb4)" for name in names)
 
 
-def _unfinished(table: Table, alias: str) -> Iterator[str]:
+def unfinished(table: Table, alias: str) -> Iterator[str]:
+    """What rows have in common that were not finished."""
     if (processed := table.find(Role.PROCESSED_AT)) is not None:
         yield f"{alias}.{processed.sql} IS NULL"
     if table.id.info.nullable:
@@ -113,22 +127,22 @@ def _fifo(table: Table) -> Iterator[str]:
     comes back empty instead of taking the row behind it.
     """
     lease = table.get(Role.LOCKED_UNTIL).sql
-    yield f"q.{table.id.sql} = {_head(table)}"
+    yield f"q.{table.id.sql} = {head(table, '$2')}"
     yield together(table, "$1", "$1")
-    others = (_in_group(table, "w", "$2"), f"w.{lease} > $1", *_unfinished(table, "w"))
+    others = (in_group(table, "w", "$2"), f"w.{lease} > $1", *unfinished(table, "w"))
     yield f"NOT EXISTS (SELECT 1 FROM {table.sql} AS w WHERE {' AND '.join(others)})"
 
 
-def _head(table: Table) -> str:
-    """The id of the first unfinished row of the group."""
-    conditions = " AND ".join((_in_group(table, "h", "$2"), *_unfinished(table, "h")))
+def head(table: Table, group: str) -> str:
+    """The id of the first unfinished row of a group; locks nothing."""
+    conditions = " AND ".join((in_group(table, "h", group), *unfinished(table, "h")))
     select = f"SELECT h.{table.id.sql} FROM {table.sql} AS h WHERE {conditions}"
     if not is_apart(table, Role.RETRY_AFTER):
-        return f"({select} ORDER BY {_order(table, 'h')} LIMIT 1)"
+        return f"({select} ORDER BY {order(table, 'h')} LIMIT 1)"
     due = table.get(Role.RETRY_AFTER).sql
     heads = (
-        f"({select} AND h.{due} IS NULL ORDER BY {_order(table, 'h', has_due=False)} LIMIT 1)",
-        f"({select} AND h.{due} IS NOT NULL ORDER BY {_order(table, 'h')} LIMIT 1)",
+        f"({select} AND h.{due} IS NULL ORDER BY {order(table, 'h', has_due=False)} LIMIT 1)",
+        f"({select} AND h.{due} IS NOT NULL ORDER BY {order(table, 'h')} LIMIT 1)",
     )
     return f"COALESCE({', '.join(heads)})"
 
@@ -143,9 +157,9 @@ def claim_check(table: Table, hints: Hints) -> str:
     no other rows; without one also those that a transaction is just inserting, which so hold their group.
     """
     conditions = (
-        _in_group(table, "w", "$2"),
+        in_group(table, "w", "$2"),
         f"w.{table.get(Role.LOCKED_UNTIL).sql} > $1",
-        *_unfinished(table, "w"),
+        *unfinished(table, "w"),
         f"w.{table.id.sql} <> $3",
     )
     return (
@@ -167,12 +181,15 @@ def claim_update(table: Table, hints: Hints, count: int, *, threshold: int) -> s
     sets = [f"{table.get(Role.LOCKED_UNTIL).sql} = $1"]
     attempt = table.find(Role.ATTEMPT)
     if attempt is not None:
-        name = attempt.sql
-        counted = f"COALESCE({name}, 1) + 1"
-        sets.append(f"{name} = CASE WHEN {name} > {threshold} THEN {name} ELSE {counted} END")
+        sets.append(f"{attempt.sql} = {counted(attempt.sql, threshold)}")
     ids = ", ".join(f"${n + 2}" for n in range(count))
     source = f"{table.sql}{hints.by_id}"
     return f"UPDATE {source} SET {', '.join(sets)} WHERE {table.id.sql} IN ({ids})"
+
+
+def counted(name: str, threshold: int) -> str:
+    """The next attempt of a row that has this one; the same above the threshold."""
+    return f"CASE WHEN {name} > {threshold} THEN {name} ELSE COALESCE({name}, 1) + 1 END"
 
 
 def alone_in_group(table: Table, now: str) -> str:
@@ -183,9 +200,9 @@ def alone_in_group(table: Table, now: str) -> str:
         now: The placeholder of the clock's reading.
     """
     conditions = (
-        _in_group(table, "w", f"q.{table.get(Role.GROUP).sql}"),
+        in_group(table, "w", f"q.{table.get(Role.GROUP).sql}"),
         f"w.{table.id.sql} <> q.{table.id.sql}",
         f"w.{table.get(Role.LOCKED_UNTIL).sql} > {now}",
-        *_unfinished(table, "w"),
+        *unfinished(table, "w"),
     )
     return f"NOT EXISTS (SELECT 1 FROM {table.sql} AS w WHERE {' AND '.join(conditions)})"

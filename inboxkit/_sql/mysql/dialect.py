@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, NoReturn
+from typing import Any
 
 from inboxkit._core.spec import Column, InboxSpec, Role
 from inboxkit._sql.convert import Converter
@@ -12,10 +12,11 @@ from inboxkit._sql.dialect import DialectName
 from inboxkit._sql.info import ColumnInfo, TableInfo
 from inboxkit._sql.statement import Script, Statement, Steps, Transaction
 from inboxkit._sql.table import BoundColumn, Table
-from inboxkit.errors import DialectError
 
 from . import ddl, describe, insert, names, values
+from .advisory import MysqlAdvisory
 from .lease import MysqlLease
+from .row_lock import MysqlRowLock
 
 __all__ = ["Mysql"]
 
@@ -56,13 +57,13 @@ class Mysql:
         """Statements of the lease form."""
         return MysqlLease(table, group=group, cap=cap)
 
-    def advisory(self, table: Table, *, group: str | None, cap: int | None) -> NoReturn:  # noqa: ARG002
-        """Not served yet."""
-        raise _lease_only(table)
+    def advisory(self, table: Table, *, group: str | None, cap: int | None) -> MysqlAdvisory:
+        """Statements of the advisory lock form."""
+        return MysqlAdvisory(table, group=group, cap=cap)
 
-    def row_lock(self, table: Table, *, group: str | None) -> NoReturn:  # noqa: ARG002
-        """Not served yet."""
-        raise _lease_only(table)
+    def row_lock(self, table: Table, *, group: str | None) -> MysqlRowLock:
+        """Statements of the row lock form."""
+        return MysqlRowLock(table, group=group)
 
     def insert(
         self,
@@ -99,10 +100,3 @@ class Mysql:
     def create_table(self, spec: InboxSpec) -> list[str]:
         """DDL for a table."""
         return ddl.create_table(spec)
-
-
-def _lease_only(table: Table) -> DialectError:
-    return DialectError(
-        f"table {table.spec.name!r} asks for the {table.spec.form} form, and on MariaDB and MySQL this "
-        "version of inboxkit serves the lease form; describe a locked_until column (DATETIME(6) NULL)"
-    )

@@ -7,14 +7,17 @@ and a settlement waits for rows that are none of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from inboxkit._core.spec import Role
 from inboxkit._sql.branches import Part
 from inboxkit._sql.info import IndexInfo
+from inboxkit._sql.statement import Answer, Statement, Steps
 from inboxkit._sql.table import Table
+from inboxkit.errors import DatabaseError
 
 from . import names
+from .errors import NO_SUCH_INDEX, is_numbered
 
 __all__ = ["Hints"]
 
@@ -28,9 +31,20 @@ class Hints:
         spec = table.spec
         self._group = spec.group.name if spec.group is not None else None
         self._even = [one.name for one in (spec.group, spec.processed_at) if one is not None]
-        self._lease = table.get(Role.LOCKED_UNTIL).name
+        lease = spec.locked_until
+        self._lease = [lease.name] if lease is not None else []
         self.are_given = True
         """False once an index was found to be gone: the optimizer then chooses."""
+
+    def ask(self, make: Callable[[], Statement]) -> Steps[Answer]:
+        """Send a statement; without hints, from then on, where an index of theirs is gone."""
+        try:
+            return (yield make())
+        except DatabaseError as error:
+            if not self.are_given or not is_numbered(error, NO_SUCH_INDEX):
+                raise
+        self.are_given = False
+        return (yield make())
 
     @property
     def by_id(self) -> str:
@@ -47,14 +61,14 @@ class Hints:
     @property
     def leased(self) -> str:
         """For the rows of a group by the ends of their leases."""
-        return self._force(self._best(self._even, [self._lease]))
+        return self._force(self._best(self._even, self._lease))
 
     def waiting(self, part: Part) -> str:
         """For one part of a claim."""
         if part.lease == "ended":
             return self.leased
         roles = [Role.PRIORITY, Role.RETRY_AFTER, Role.ID]
-        even = [*self._even, self._lease] if part.lease == "free" else list(self._even)
+        even = [*self._even, *self._lease] if part.lease == "free" else list(self._even)
         due = self._table.find(Role.RETRY_AFTER)
         if part.has_no_due and due is not None:
             even.append(due.name)

@@ -6,10 +6,10 @@ in the same transaction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
-from inboxkit._core.settlement import Destination, Verb
+from inboxkit._core.settlement import Verb
 from inboxkit._core.spec import Role
 from inboxkit._sql.lease import (
     RELEASE,
@@ -19,13 +19,12 @@ from inboxkit._sql.lease import (
     claim_threshold,
     largest_attempt,
 )
-from inboxkit._sql.statement import Answer, Statement, Steps, Transaction
+from inboxkit._sql.statement import Statement, Steps, Transaction
 from inboxkit._sql.table import Table
-from inboxkit.errors import DatabaseBusyError, DatabaseError
+from inboxkit.errors import DatabaseBusyError
 
-from . import names
+from .by_id import delete, move, update
 from .claim import alone_in_group, claim_check, claim_look, claim_select, claim_update
-from .errors import NO_SUCH_INDEX, is_numbered
 from .held import Parameters
 from .hints import Hints
 
@@ -65,7 +64,7 @@ class MysqlLease:
 
     def _lock_due(self, now: Any, limit: int) -> Steps[Sequence[Row]]:
         given = (now,) if self._group is None else (now, self._group)
-        seen = yield from self._ask(
+        seen = yield from self._hints.ask(
             lambda: Statement("claim look", claim_look(self._table, self._hints), given)
         )
         if not seen.rows:
@@ -73,7 +72,7 @@ class MysqlLease:
         # What was seen and is not had is locked by somebody, who mostly lets go of it at once: another
         # claim that reads past it.
         for _ in range(1 if self._table.spec.fifo else _TRIES):
-            answer = yield from self._ask(
+            answer = yield from self._hints.ask(
                 lambda: Statement(
                     "claim due", claim_select(self._table, self._hints, int(limit)), given
                 )
@@ -82,21 +81,11 @@ class MysqlLease:
                 return answer.rows
         return ()
 
-    def _ask(self, make: Callable[[], Statement]) -> Steps[Answer]:
-        """Send a statement; without hints, from then on, where an index of theirs is gone."""
-        try:
-            return (yield make())
-        except DatabaseError as error:
-            if not self._hints.are_given or not is_numbered(error, NO_SUCH_INDEX):
-                raise
-        self._hints.are_given = False
-        return (yield make())
-
     def _is_taken(self, now: Any, id: Any) -> Steps[bool]:
         """Whether another claim is at the group."""
         given = (now, self._group, id)
         try:
-            others = yield from self._ask(
+            others = yield from self._hints.ask(
                 lambda: Statement("claim check", claim_check(self._table, self._hints), given)
             )
         except DatabaseBusyError:
@@ -118,14 +107,14 @@ class MysqlLease:
 
     def renew(self, rows: Sequence[Held], *, now: Any) -> Steps[list[Any]]:
         """Prolong, where the fence holds and nobody has the row locked."""
-        answer = yield from self._ask(
+        answer = yield from self._hints.ask(
             lambda: self._find("renew find", rows, now=now, lock=" FOR UPDATE SKIP LOCKED")
         )
         ids = [row[0] for row in answer.rows]
         if ids:
             values = Parameters()
             sets = [f"{self._lease.sql} = {values.by_id(self._table, _of(rows, ids))}"]
-            yield self._update("renew", sets, ids, values)
+            yield update(self._table, self._hints, "renew", sets, ids, values=values)
         return ids
 
     def still_held(self, rows: Sequence[Held], *, now: Any) -> Statement:
@@ -151,20 +140,20 @@ class MysqlLease:
 
     def write(self, write: Write, rows: Sequence[Held], *, now: Any) -> Steps[list[Any]]:
         """Write where the fence holds; who has a row locked is waited for, as by a plain UPDATE."""
-        answer = yield from self._ask(
+        answer = yield from self._hints.ask(
             lambda: self._find(f"{write.name} find", rows, lock=" FOR UPDATE")
         )
         ids = [row[0] for row in answer.rows]
         if not ids:
             return ids
         if write.destination is not None and write.destination.group is None:
-            yield from self._move(write.destination, ids)
+            yield from move(self._table, self._hints, write.destination, ids)
         elif write.verb is Verb.FINISH and self._processed is None:
-            yield self._delete(write.name, ids)
+            yield delete(self._table, self._hints, write.name, ids)
         else:
             values = Parameters()
             sets = self._sets(write, _of(rows, ids), now, values)
-            yield self._update(write.name, sets, ids, values)
+            yield update(self._table, self._hints, write.name, sets, ids, values=values)
         return ids
 
     def _sets(self, write: Write, rows: Sequence[Held], now: Any, values: Parameters) -> list[str]:
@@ -188,47 +177,6 @@ class MysqlLease:
             case _:
                 pass
         return sets
-
-    def _update(
-        self, name: str, sets: Sequence[str], ids: Sequence[Any], values: Parameters
-    ) -> Statement:
-        text = (
-            f"UPDATE {self._table.sql}{self._hints.by_id} SET {', '.join(sets)} "
-            f"WHERE {self._table.id.sql} IN ({values.add_all(ids)})"
-        )
-        return Statement(name, text, values.values, returns_rows=False)
-
-    def _delete(self, name: str, ids: Sequence[Any]) -> Statement:
-        values = Parameters()
-        # The form for several tables is the one that takes a hint.
-        text = (
-            f"DELETE q FROM {self._table.sql} AS q{self._hints.by_id} "
-            f"WHERE q.{self._table.id.sql} IN ({values.add_all(ids)})"
-        )
-        return Statement(name, text, values.values, returns_rows=False)
-
-    def _move(self, destination: Destination, ids: Sequence[Any]) -> Steps[None]:
-        """Copy and delete in the script's transaction, every column as it stands."""
-        assert destination.table is not None
-        values = Parameters()
-        stored = [(info.name, names.quote(info.name)) for info in self._table.stored()]
-        lease = self._lease.name
-        taken = ["NULL" if self._table.info.same(name, lease) else sql for name, sql in stored]
-        copied = yield Statement(
-            "move insert",
-            f"INSERT INTO {names.table(destination.table, destination.schema)} "
-            f"({', '.join(sql for _name, sql in stored)}) SELECT {', '.join(taken)} "
-            f"FROM {self._table.sql} WHERE {self._table.id.sql} IN ({values.add_all(ids)})",
-            values.values,
-            returns_rows=False,
-        )
-        deleted = yield self._delete("move delete", ids)
-        if copied.rowcount != deleted.rowcount:
-            raise DatabaseError(
-                f"moving {deleted.rowcount} rows of {self._table.spec.name!r} to "
-                f"{destination.name!r} copied {copied.rowcount}; nothing was moved",
-                statement="move insert",
-            )
 
     def unfinished(self, ids: Sequence[Any]) -> Statement:
         """Read which rows are there."""

@@ -60,6 +60,10 @@ class PostgresRowLock:
         answer = yield Statement("claim", text, given)
         return answer.rows
 
+    def after(self) -> Statement | None:
+        """The guard ends with the transaction."""
+        return None
+
     def _claim_text(self, limit: int) -> str:
         """``$1``: ids set aside; then the group, then now, where the table has them."""
         table = self._table

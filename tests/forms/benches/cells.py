@@ -50,8 +50,12 @@ BUILT: Final = [
     Cell("lease", "mariadb"),
     Cell("lease", "mysql"),
     Cell("row lock", "postgres"),
+    Cell("row lock", "mariadb"),
+    Cell("row lock", "mysql"),
     Cell("advisory lock", "sqlite"),
     Cell("advisory lock", "postgres"),
+    Cell("advisory lock", "mariadb"),
+    Cell("advisory lock", "mysql"),
 ]
 """What works by now. A cell that is served and not in here must refuse to open, so that it is not
 forgotten once it does."""

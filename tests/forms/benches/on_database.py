@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
+import anyio
+
 from inboxkit._core.lease import ExpirySteps
 from inboxkit._core.rows import NewRow
 from inboxkit._forms import open_form
@@ -28,12 +30,19 @@ class _Number:
     """How a session is told from others."""
 
     asked: str
-    awaited: str
-    """Waits until it has ended."""
+    ended: str
+    """Ends it; with PostgreSQL, waits until it has."""
+    seen: str | None = None
+    """Whether it is there still."""
 
 
 _NUMBERS = {
     "postgres": _Number("SELECT pg_backend_pid()", "SELECT pg_terminate_backend($1::int, 5000)"),
+    "mysql": _Number(
+        "SELECT connection_id()",
+        "KILL $1",
+        "SELECT count(*) FROM information_schema.processlist WHERE id = $1",
+    ),
 }
 
 
@@ -72,8 +81,15 @@ class Lender:
             session.terminate()
             return
         answer = await session.execute(Statement("session", number.asked))
+        await self.kill(answer.rows[0][0])
         session.terminate()
-        await self.db.fetch_value(number.awaited, answer.rows[0][0])
+
+    async def kill(self, number: Any) -> None:
+        """End the session that the server gave this number."""
+        how = _NUMBERS[self.db.dialect]
+        await self.db.execute(how.ended, number)
+        while how.seen is not None and await self.db.fetch_value(how.seen, number):
+            await anyio.lowlevel.checkpoint()
 
 
 class DatabaseBench(Bench):
