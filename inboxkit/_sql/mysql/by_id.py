@@ -47,9 +47,7 @@ def delete(table: Table, hints: Hints, name: str, ids: Sequence[Any]) -> Stateme
     return Statement(name, text, values.values, returns_rows=False)
 
 
-def move(
-    table: Table, hints: Hints, destination: Destination, ids: Sequence[Any]
-) -> Steps[int]:
+def move(table: Table, hints: Hints, destination: Destination, ids: Sequence[Any]) -> Steps[int]:
     """Copy rows to another table and delete them, in the script's transaction: every column as it
     stands, but for the lease; returns how many."""
     assert destination.table is not None

@@ -76,13 +76,14 @@ class Lender:
 
     async def end(self, session: DriverConnection) -> None:
         """End a session as a crash does; returns when the server has let go of what it held."""
-        number = _NUMBERS.get(self.db.dialect)
-        if session.is_closed or number is None:
-            session.terminate()
-            return
-        answer = await session.execute(Statement("session", number.asked))
-        await self.kill(answer.rows[0][0])
+        if not session.is_closed and self.db.dialect in _NUMBERS:
+            await self.kill(await self.number(session))
         session.terminate()
+
+    async def number(self, session: DriverConnection) -> Any:
+        """The number that the server gave a session."""
+        asked = _NUMBERS[self.db.dialect].asked
+        return (await session.execute(Statement("session", asked))).rows[0][0]
 
     async def kill(self, number: Any) -> None:
         """End the session that the server gave this number."""
