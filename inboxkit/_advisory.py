@@ -25,8 +25,9 @@ async def advisory_keys(database: Database, spec: InboxSpec) -> Keys | None:
     Raises:
         DialectError: Another process has the file, or a pooler shares sessions.
     """
-    if database.dialect != "sqlite":
+    if database.dialect == "postgres":
         await refuse_transaction_pooling(database)
+    if database.dialect != "sqlite":
         return None
     path = await database.fetch_value(
         "SELECT file FROM pragma_database_list WHERE name = $1", (spec.schema or "main").lower()

@@ -25,7 +25,7 @@ async def create(b: Any, key: str = "jobs-{id}", **roles: Any) -> None:
 
 async def open_advisory(b: Any, db: Any = None, *, group: str = "a", cap: int | None = None) -> Any:
     db = b.db if db is None else db
-    return open_form(
+    form = open_form(
         db,
         b.spec,
         b.info,
@@ -36,6 +36,20 @@ async def open_advisory(b: Any, db: Any = None, *, group: str = "a", cap: int | 
         steps=ExpirySteps(0),
         keys=await advisory_keys(b.db, b.spec),
     )
+    if b.is_mysql:
+        _note_locks(b, form)
+    return form
+
+
+def _note_locks(b: Any, form: Any) -> None:
+    """Keep the names that a form asks for: MariaDB tells of single locks only."""
+    made = form._statements.lock
+
+    def lock(key: Any) -> Any:
+        b.names.add(key)
+        return made(key)
+
+    form._statements.lock = lock
 
 
 @asynccontextmanager
@@ -66,6 +80,10 @@ async def end(form: Any, row: Any, settlement: Settlement = FINISH) -> Any:
 
 async def locks(b: Any) -> int:
     """How many advisory locks there are; the server may be late to notice a session's end."""
+    if b.is_mysql:
+        names = list(b.names)
+        used = [f"(IS_USED_LOCK(${n}) IS NOT NULL)" for n in range(1, len(names) + 1)]
+        return int(await b.db.fetch_value(f"SELECT {' + '.join(used or ['0'])}", *names))
     if not b.is_postgres:
         keys: Any = await advisory_keys(b.db, b.spec)
         try:

@@ -14,6 +14,8 @@ from inboxkit._core.settlement import Destination, Settlement, Verb
 from inboxkit._core.spec import Column
 from inboxkit.errors import DatabaseError
 
+pytestmark = pytest.mark.parametrize("url", ["sqlite", "postgres", "mariadb"], indirect=True)
+
 ENDINGS: dict[str, tuple[Settlement, list[Any]]] = {
     "finish": (FINISH, []),
     "retry": (Settlement(Verb.GIVE_BACK), [(2, 0, "a")]),
@@ -97,9 +99,9 @@ def test_settlement_that_fails_lets_the_key_go(bench: Any) -> None:
     async def test(b: Any) -> None:
         await create(b)
         (id,) = await b.insert({})
-        if b.is_postgres:
+        if not b.is_sqlite:
             child = b.dialect.quote(b.table + " child")
-            await b.db.execute(f"CREATE TABLE {child} (id bigint REFERENCES {b.name}(id))")
+            await b.db.execute(f"CREATE TABLE {child} (id bigint REFERENCES {b.name} (id))")
             b.tables.insert(0, b.table + " child")
             await b.db.execute(f"INSERT INTO {child} VALUES ({id})")
         else:
@@ -118,10 +120,10 @@ def test_settlement_that_fails_lets_the_key_go(bench: Any) -> None:
     bench(test)
 
 
-async def pid_of(form: Any) -> int:
+async def pid_of(b: Any, form: Any) -> Any:
     """The server's session of the row in work."""
     (hold,) = form._holds.values()
-    return int(hold.session.backend_pid)
+    return await b.lender.number(hold.session)
 
 
 @pytest.mark.parametrize("is_noticed", [True, False], ids=["noticed", "not noticed"])
@@ -131,7 +133,7 @@ def test_session_that_ends_loses_its_row(server: Any, is_noticed: bool) -> None:
         await b.insert({})
         async with opened(b) as form, opened(b) as other:
             (row,) = (await form.claim(limit=1)).rows
-            await b.db.execute(f"SELECT pg_terminate_backend({await pid_of(form)}, 5000)")
+            await b.lender.kill(await pid_of(b, form))
             if is_noticed:
                 with anyio.fail_after(5):
                     while not (await form.renew([(row.fence, row.reading)], timeout=1)).lost:

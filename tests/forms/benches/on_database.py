@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -102,6 +104,8 @@ class DatabaseBench(Bench):
         self.db = db
         self.dialect = get_dialect(db.dialect)
         self.lender = Lender(db)
+        self.names: set[str] = set()
+        """Of the advisory locks that forms asked for, where the database does not list them."""
         self.tables: list[str] = []
         """What is dropped at the end."""
         self._sessions: dict[int, DriverConnection] = {}
@@ -115,6 +119,14 @@ class DatabaseBench(Bench):
     @property
     def is_postgres(self) -> bool:
         return self.db.dialect == "postgres"
+
+    @property
+    def is_sqlite(self) -> bool:
+        return self.db.dialect == "sqlite"
+
+    @property
+    def is_mysql(self) -> bool:
+        return self.db.dialect == "mysql"
 
     @property
     def runs(self) -> list[str]:
@@ -199,6 +211,19 @@ class DatabaseBench(Bench):
             yield Statement("set", text, given, returns_rows=False)
 
         await self.db.run(Script("set", steps, "write"))
+
+    @asynccontextmanager
+    async def locked(self, *ids: Any) -> AsyncIterator[None]:
+        """Lock rows as somebody else's transaction would."""
+        session = await self.db.acquire()
+        try:
+            await session.begin(hold=True)
+            text = f"SELECT id FROM {self.name} WHERE id = $1 FOR UPDATE"
+            for id in ids:  # by one statement MariaDB would lock more, whatever its condition
+                await session.execute(Statement("lock", text, (id,)))
+            yield
+        finally:
+            await self.db.release(session)
 
     async def spoil(self, id: Any, column: str) -> None:
         name = self.dialect.quote(column)
