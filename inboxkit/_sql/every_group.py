@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 from inboxkit._core.group_shape import GroupShape
 from inboxkit._core.rounds import Turn
-from inboxkit.errors import DialectError
 
 from .lease import Row
 from .statement import Statement, Steps
@@ -77,7 +76,7 @@ def get_every_group(table: Table, *, cap: int | None, others: Others) -> EveryGr
         others: What is not served.
 
     Raises:
-        DialectError: This version does not serve every group of a table on this database.
+        DialectError: The database cannot tell the table's groups apart.
     """
     # Imported here: both are made of this module's port.
     if table.dialect.name == "postgres":
@@ -88,7 +87,6 @@ def get_every_group(table: Table, *, cap: int | None, others: Others) -> EveryGr
         from .sqlite.every_group import SqliteEveryGroup  # noqa: PLC0415
 
         return SqliteEveryGroup(table, cap=cap, others=others)
-    raise DialectError(
-        f"table {table.spec.name!r}: this version of inboxkit serves every group of a table on PostgreSQL "
-        f"and SQLite, not on {table.dialect.name}; include a subscription for each group"
-    )
+    from .mysql.every_group import MysqlEveryGroup  # noqa: PLC0415
+
+    return MysqlEveryGroup(table, cap=cap, others=others)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import inboxkit._sql.mysql.every_group as mysql_every_group
 import inboxkit._sql.postgres.every_group as postgres_every_group
 import inboxkit._sql.sqlite.every_group as sqlite_every_group
 from inboxkit._core.group_shape import GroupShape
@@ -19,6 +20,12 @@ from inboxkit._sql.every_group import Others
 from inboxkit._sql.info import TableInfo
 from inboxkit.errors import DialectError
 
+PLACES = [
+    *((name, backend) for name in ("sqlite", "postgres") for backend in ("asyncio", "trio")),
+    ("mariadb", "asyncio"),
+    ("mysql", "trio"),
+]
+everywhere = pytest.mark.parametrize(("url", "bench"), PLACES, indirect=True)
 FINISH = Settlement(Verb.FINISH)
 
 
@@ -37,6 +44,7 @@ def every(b: Any, *groups: str, shape: str | None = None, step: int = 0) -> Any:
     )
 
 
+@everywhere
 def test_a_claim_of_many_is_as_many_claims_of_one(bench: Any) -> None:
     """Also where it goes over the end of a round."""
 
@@ -73,6 +81,19 @@ def test_other_forms_are_refused_by_name(kind: str) -> None:
         )
 
 
+@pytest.mark.parametrize(("url", "bench"), PLACES[-2:], indirect=True)
+def test_groups_that_the_database_cannot_tell_apart_are_refused(bench: Any) -> None:
+    async def test(b: Any) -> None:
+        await b.create()
+        column = "MODIFY grp varchar(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci NOT NULL"
+        await b.db.execute(f"ALTER TABLE {b.name} {column}")
+        await b.look()
+        with pytest.raises(DialectError, match=r"'grp'.*utf8mb4_general_ci.*COLLATE utf8mb4_bin"):
+            every(b)
+
+    bench(test)
+
+
 def groups(claim: Any) -> str:
     return "".join(row.group for row in claim.rows)
 
@@ -89,6 +110,7 @@ async def drain(form: Any, limit: int = 1) -> str:
             return " ".join(found)
 
 
+@everywhere
 @pytest.mark.parametrize("fifo", [False, True], ids=["plain", "fifo"])
 def test_no_group_is_served_twice_while_another_waits(bench: Any, fifo: bool) -> None:
     async def test(b: Any) -> None:
@@ -106,6 +128,7 @@ def test_no_group_is_served_twice_while_another_waits(bench: Any, fifo: bool) ->
     bench(test)
 
 
+@everywhere
 def test_a_group_that_comes_late_has_its_turn_before_others_have_a_second(bench: Any) -> None:
     async def test(b: Any) -> None:
         await b.create()
@@ -119,6 +142,7 @@ def test_a_group_that_comes_late_has_its_turn_before_others_have_a_second(bench:
     bench(test)
 
 
+@everywhere
 @pytest.mark.parametrize(
     ("fifo", "kept"), [(False, True), (True, False)], ids=["plain-kept", "fifo-deleted"]
 )
@@ -149,6 +173,7 @@ def test_what_is_not_due_or_not_ours_is_left(bench: Any, fifo: bool, kept: bool)
     bench(test)
 
 
+@everywhere
 def test_of_a_fifo_group_one_row_is_in_work(bench: Any) -> None:
     async def test(b: Any) -> None:
         await b.create(fifo=True)
@@ -171,15 +196,19 @@ def test_of_a_fifo_group_one_row_is_in_work(bench: Any) -> None:
     bench(test)
 
 
+@everywhere
 def test_groups_at_which_others_are_hold_nobody_up(bench: Any) -> None:
     """A group guarded by another claim, and one whose head somebody has locked."""
 
     async def test(b: Any) -> None:
         await b.create(fifo=True)
-        await b.insert(*({"grp": grp} for grp in "abc"))
-        if not b.is_postgres:
-            return
+        _a, second, _c = await b.insert(*({"grp": grp} for grp in "abc"))
         form = every(b)
+        if not b.is_postgres:
+            if b.is_mysql:
+                async with b.locked(second):
+                    assert await drain(form) == "a c"
+            return
         async with b.db.transaction() as tx:
             await tx.execute(
                 "SELECT pg_advisory_xact_lock(hashtextextended($1::text, 0))",
@@ -192,6 +221,7 @@ def test_groups_at_which_others_are_hold_nobody_up(bench: Any) -> None:
     bench(test)
 
 
+@everywhere
 @pytest.mark.parametrize(
     ("fifo", "indexed"),
     [(False, True), (False, False), (True, True)],
@@ -201,14 +231,18 @@ def test_a_look_ends_and_the_next_goes_on(
     bench: Any, monkeypatch: pytest.MonkeyPatch, fifo: bool, indexed: bool
 ) -> None:
     """More groups than one look goes to: each is found, and none is served twice in a round."""
-    for module in (postgres_every_group, sqlite_every_group):
+    for module in (postgres_every_group, sqlite_every_group, mysql_every_group):
         monkeypatch.setattr(module, "STEPS", 4)
 
     async def test(b: Any) -> None:
         await b.create(fifo=fifo)
         if not indexed:
             for suffix in ("queue", "lease"):
-                await b.db.execute(f'DROP INDEX "{b.table}_{suffix}"')
+                name = b.dialect.quote(f"{b.table}_{suffix}")
+                if not b.is_mysql:
+                    await b.db.execute(f"DROP INDEX {name}")
+                elif suffix == "queue":
+                    await b.db.execute(f"DROP INDEX {name} ON {b.name}")
             b.info = await b.db.run(b.dialect.describe(b.spec))
         names = "abcdefghij"
         await b.insert(*({"grp": name} for name in names * 2))

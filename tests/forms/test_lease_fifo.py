@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -39,5 +40,24 @@ def test_group_at_which_another_claim_is_gives_nothing(bench: Any) -> None:
             )
             assert ids(await b.form().claim(limit=1)) == []
         assert ids(await b.form().claim(limit=1)) == [id]
+
+    bench(test)
+
+
+@pytest.mark.parametrize(
+    ("url", "bench"), [("mariadb", "asyncio"), ("mysql", "trio")], indirect=True
+)
+def test_rows_that_are_locked_hold_no_other_group(bench: Any) -> None:
+    """As by a transaction of a handler, for as long as that takes; whether they are next to the
+    group's in an index or not."""
+
+    async def test(b: Any) -> None:
+        await b.create(fifo=True)
+        rows = await b.insert(*({"grp": grp} for grp in "aabbcc"))
+        for id, seconds in ((rows[0], 60), (rows[4], 60), (rows[1], -60)):
+            await b.set(id, lease=b.now + timedelta(seconds=seconds))
+        async with b.locked(*rows[:2], *rows[4:]):
+            (row,) = (await b.form("b").claim(limit=1)).rows
+        assert row.fence.id == rows[2]
 
     bench(test)

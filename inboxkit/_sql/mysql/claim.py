@@ -149,24 +149,27 @@ def head(table: Table, group: str) -> str:
 
 def claim_check(table: Table, hints: Hints) -> str:
     """Other rows of the group in work, of claims not yet committed too. ``$1``: now, ``$2``: the
-    group, ``$3``: the id that was claimed.
+    group, ``$3``: the id that was claimed, ``$4``: its expiry.
 
     Two claims may each have found a head, where a row was inserted ahead of the other's. Each leases
     first and then looks, at what is there now and not in a snapshot, so at least one of them sees the other:
-    its lease, or the lock on it, which NOWAIT makes an error. By an index on group and lease it reads
-    no other rows; without one also those that a transaction is just inserting, which so hold their group.
+    its lease, or the lock on it, which NOWAIT makes an error.
+
+    A range is read to the first row behind it, which may be another group's and locked for long. So the
+    leases that end before ours are read upwards, and those after it downwards: behind either is our own.
+    Equal ones are found by the value; a condition on the id must not make ranges of that. Without an index on
+    group and lease other rows are read too: of whoever has one locked, its group then waits for the end.
     """
-    conditions = (
-        in_group(table, "w", "$2"),
-        f"w.{table.get(Role.LOCKED_UNTIL).sql} > $1",
-        *unfinished(table, "w"),
-        f"w.{table.id.sql} <> $3",
+    lease = f"w.{table.get(Role.LOCKED_UNTIL).sql}"
+    base = " AND ".join((in_group(table, "w", "$2"), *unfinished(table, "w")))
+    select = f"SELECT w.{table.id.sql} FROM {table.sql} AS w{hints.leased} WHERE {base}"
+    other = f"NOT COALESCE(w.{table.id.sql} = $3, FALSE)"
+    parts = (
+        f"{lease} > $1 AND {lease} < $4",
+        f"{lease} = $4 AND {other}",
+        f"{lease} > $4 ORDER BY {lease} DESC",
     )
-    return (
-        f"SELECT w.{table.id.sql} FROM {table.sql} AS w{hints.leased} "
-        f"WHERE {' AND '.join(conditions)} "
-        "LIMIT 1 FOR UPDATE NOWAIT"
-    )
+    return " UNION ALL ".join(f"({select} AND {part} LIMIT 1 FOR UPDATE NOWAIT)" for part in parts)
 
 
 def claim_update(table: Table, hints: Hints, count: int, *, threshold: int) -> str:

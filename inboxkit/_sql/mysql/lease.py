@@ -7,6 +7,7 @@ in the same transaction.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from typing import Any, Final
 
 from inboxkit._core.settlement import Verb
@@ -51,18 +52,28 @@ class MysqlLease:
 
     def claim(self, *, now: Any, expiry: Any, limit: int) -> Steps[Sequence[Row]]:
         """Lease due rows; of a FIFO group its head, where no other claim is at it."""
-        rows = yield from self._lock_due(now, limit)
+        rows = yield from self.lock_due(now, limit)
         if not rows:
             return ()
-        ids = tuple(row[0] for row in rows)
-        text = claim_update(self._table, self._hints, len(ids), threshold=self._threshold)
-        yield Statement("claim", text, (expiry, *ids), returns_rows=False)
-        if self._table.spec.fifo and (yield from self._is_taken(now, ids[0])):
+        yield self.stamp([row[0] for row in rows], expiry)
+        if self._table.spec.fifo and (yield from self._is_taken(now, rows[0][0], expiry)):
             yield self._undo(rows[0], expiry)
             return ()
         return rows
 
-    def _lock_due(self, now: Any, limit: int) -> Steps[Sequence[Row]]:
+    def of_group(self, group: str) -> MysqlLease:
+        """The same for another group."""
+        other = copy(self)
+        other._group = self._table.get(Role.GROUP).encode(group)
+        return other
+
+    def stamp(self, ids: Sequence[Any], expiry: Any) -> Statement:
+        """Lease and count rows that are locked."""
+        text = claim_update(self._table, self._hints, len(ids), threshold=self._threshold)
+        return Statement("claim", text, (expiry, *ids), returns_rows=False)
+
+    def lock_due(self, now: Any, limit: int) -> Steps[Sequence[Row]]:
+        """Lock due rows until the transaction ends, and read them in claim order."""
         given = (now,) if self._group is None else (now, self._group)
         seen = yield from self._hints.ask(
             lambda: Statement("claim look", claim_look(self._table, self._hints), given)
@@ -81,9 +92,9 @@ class MysqlLease:
                 return answer.rows
         return ()
 
-    def _is_taken(self, now: Any, id: Any) -> Steps[bool]:
+    def _is_taken(self, now: Any, id: Any, expiry: Any) -> Steps[bool]:
         """Whether another claim is at the group."""
-        given = (now, self._group, id)
+        given = (now, self._group, id, expiry)
         try:
             others = yield from self._hints.ask(
                 lambda: Statement("claim check", claim_check(self._table, self._hints), given)

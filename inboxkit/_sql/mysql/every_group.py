@@ -1,0 +1,194 @@
+"""All groups of a table in one claim on MariaDB and MySQL.
+
+A claim is one transaction: it looks which groups have a due head, locks due rows group by group as the
+claim of a single group does, and leases them. Of FIFO groups it takes the heads one by one, each with
+the check that nobody else is at the group.
+
+The look goes from group to group by the index. Neither server joins a row with the best of several
+parts of a table (MariaDB has no LATERAL), so each part's best row is found by its id, and the best of
+them by a window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from inboxkit._core.rounds import Turn
+from inboxkit._core.spec import Role
+from inboxkit._sql.branches import branches, is_apart, together
+from inboxkit._sql.every_group import Look, Others
+from inboxkit._sql.lease import Row
+from inboxkit._sql.statement import Statement, Steps
+from inboxkit._sql.table import Table
+from inboxkit.errors import DialectError
+
+from .claim import head, in_group, order, unfinished
+from .held import Parameters
+from .lease import MysqlLease
+
+__all__ = ["MysqlEveryGroup"]
+
+STEPS: Final = 128
+"""Groups that one look goes to."""
+_KEYS: Final = (Role.PRIORITY, Role.RETRY_AFTER, Role.ID)
+
+
+class MysqlEveryGroup:
+    """Statements for all groups of one table.
+
+    Raises:
+        DialectError: The table's collation takes groups for one that are different.
+    """
+
+    def __init__(self, table: Table, *, cap: int | None, others: Others) -> None:
+        group = table.get(Role.GROUP)
+        if not group.info.collation.endswith("_bin"):
+            raise DialectError(
+                f"table {table.spec.name!r}: column {group.name!r} has the collation "
+                f"{group.info.collation}, by which names are compared without case or accents, so that "
+                "its groups cannot be gone through one by one; ALTER TABLE "
+                f"{table.sql} MODIFY {group.sql} {group.info.type} COLLATE utf8mb4_bin, or include a "
+                "subscription for each group"
+            )
+        self._table = table
+        self._group = group
+        self._others = [group.encode(name) for name in others.groups]
+        self._shape = others.shape
+        self._lease = MysqlLease(table, group=None, cap=cap)
+        roles = [column.role for column in table.columns]
+        self._keys = [roles.index(role) for role in _KEYS if role in roles]
+
+    def look(self, look: Look, *, now: Any) -> Statement:
+        """Go from group to group."""
+        values = Parameters()
+        at = values.add(now)
+        after = None if look.after is None else values.add(look.after)
+        first = self._next(after)
+        walk = (
+            f"SELECT {first}, 1 UNION ALL SELECT {self._next('walk.name')}, walk.step + 1 "
+            f"FROM walk WHERE walk.name IS NOT NULL AND walk.step < {STEPS}"
+        )
+        keys = [column.sql for role in _KEYS if (column := self._table.find(role)) is not None]
+        places = ", ".join(f"heads.{key}" for key in keys)
+        heads = " UNION ALL ".join(
+            f"SELECT walk.name, {', '.join(f'q.{key}' for key in keys)} FROM walk "
+            f"JOIN {self._table.sql} AS q ON {' AND '.join(conditions)}"
+            for conditions in self._heads(at)
+        )
+        is_ours = "".join(f" AND {one}" for one in self._is_ours("best.name", values))
+        served = _is_one_of("best.name", look.served, values)
+        best = ", ".join(f"best.{key}" for key in keys)
+        found = (
+            f"SELECT best.name, {served} AS is_served, "
+            f"ROW_NUMBER() OVER (ORDER BY {served}, {best}) AS place "
+            "FROM (SELECT heads.*, "
+            f"ROW_NUMBER() OVER (PARTITION BY heads.name ORDER BY {places}) AS nth "
+            f"FROM ({heads}) AS heads) AS best WHERE best.nth = 1{is_ours} "
+            f"ORDER BY place LIMIT {int(look.limit)}"
+        )
+        stop = f"SELECT (SELECT walk.name FROM walk WHERE walk.step = {STEPS}) AS name"
+        text = (
+            f"WITH RECURSIVE walk(name, step) AS ({walk}) "
+            f"SELECT found.name, found.is_served, stop.name FROM ({stop}) AS stop "
+            f"LEFT JOIN ({found}) AS found ON TRUE ORDER BY found.place"
+        )
+        return Statement("claim look", text, values.values)
+
+    def _next(self, name: str | None) -> str:
+        """The group that follows; each index that holds some of the rows is asked by itself."""
+        group, table = self._group.sql, self._table
+        behind = f"q.{group} IS NOT NULL" if name is None else f"q.{group} > {name}"
+        nexts = [
+            f"(SELECT q.{group} FROM {table.sql} AS q "
+            f"WHERE {' AND '.join((behind, *part, *unfinished(table, 'q')))} "
+            f"ORDER BY q.{group} LIMIT 1)"
+            for part in self._parts()
+        ]
+        if len(nexts) == 1:
+            return nexts[0]
+        one, other = nexts
+        # LEAST is NULL where one of them is.
+        return f"COALESCE(LEAST({one}, {other}), {one}, {other})"
+
+    def _parts(self) -> Iterator[tuple[str, ...]]:
+        if self._table.spec.fifo or not is_apart(self._table, Role.LOCKED_UNTIL):
+            yield ()
+            return
+        lease = self._table.get(Role.LOCKED_UNTIL).sql
+        yield (f"q.{lease} IS NULL",)
+        yield (f"q.{lease} IS NOT NULL",)
+
+    def _heads(self, now: str) -> Iterator[tuple[str, ...]]:
+        """Conditions on a row `q` that may be a group's head and due, by parts of the table."""
+        table, id_ = self._table, self._table.id.sql
+        if table.spec.fifo:
+            lease = table.get(Role.LOCKED_UNTIL).sql
+            in_work = (in_group(table, "w", "walk.name"), f"w.{lease} > {now}")
+            others = " AND ".join((*in_work, *unfinished(table, "w")))
+            yield (
+                f"q.{id_} = {head(table, 'walk.name')}",
+                together(table, now, now),
+                f"NOT EXISTS (SELECT 1 FROM {table.sql} AS w WHERE {others})",
+            )
+            return
+        for part in branches(table, now, now):
+            base = (in_group(table, "q", "walk.name"), *unfinished(table, "q"), part.condition)
+            keys = order(table, "q", has_due=not part.has_no_due)
+            first = f"FROM {table.sql} AS q WHERE {' AND '.join(base)} ORDER BY {keys} LIMIT 1"
+            yield (f"q.{id_} = (SELECT q.{id_} {first})",)
+
+    def _is_ours(self, name: str, values: Parameters) -> Iterator[str]:
+        if self._others:
+            yield f"NOT {_is_one_of(name, self._others, values)}"
+        if self._shape is None:
+            return
+        before, after = self._shape.prefix, self._shape.suffix
+        conditions = [f"CHAR_LENGTH({name}) >= {len(before) + len(after)}"]
+        if before:
+            start = f"CAST(LEFT({name}, {len(before)}) AS BINARY)"
+            conditions.append(f"{start} = {_exact(before, values)}")
+        if after:
+            end = f"CAST(RIGHT({name}, {len(after)}) AS BINARY)"
+            conditions.append(f"{end} = {_exact(after, values)}")
+        yield f"NOT ({' AND '.join(conditions)})"
+
+    def guard(self, turns: Sequence[Turn], limit: int) -> Statement | None:  # noqa: ARG002
+        """Each FIFO group is checked after its head was leased."""
+        return None
+
+    def take(
+        self, turns: Sequence[Turn], *, now: Any, expiry: Any, limit: int, most: int
+    ) -> Steps[Sequence[Row]]:
+        """Lock and lease group by group."""
+        if self._table.spec.fifo:
+            heads: list[Row] = []
+            for turn in turns:
+                single = self._lease.of_group(turn.group)
+                heads += yield from single.claim(now=now, expiry=expiry, limit=1)
+            return heads
+        found: list[tuple[int, Row]] = []
+        for turn in turns:
+            locked = yield from self._lease.of_group(turn.group).lock_due(now, most)
+            found += [(n + turn.is_again, row) for n, row in enumerate(locked)]
+        found.sort(key=lambda one: (one[0], [_sort_key(one[1][n]) for n in self._keys]))
+        rows = [row for _turn, row in found[:limit]]
+        if rows:
+            yield self._lease.stamp([row[0] for row in rows], expiry)
+        return rows
+
+
+def _is_one_of(name: str, names: Sequence[str], values: Parameters) -> str:
+    if not names:
+        return "FALSE"
+    exact = ", ".join(_exact(one, values) for one in names)
+    return f"(CAST({name} AS BINARY) IN ({exact}))"
+
+
+def _exact(text: str, values: Parameters) -> str:
+    return f"CAST({values.add(text)} AS BINARY)"
+
+
+def _sort_key(value: Any) -> tuple[Any, ...]:
+    """NULL first, as the servers have it."""
+    return () if value is None else (value,)
