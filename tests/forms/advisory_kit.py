@@ -42,12 +42,13 @@ async def open_advisory(b: Any, db: Any = None, *, group: str = "a", cap: int | 
 
 
 def _note_locks(b: Any, form: Any) -> None:
-    """Keep the names that a form asks for: MariaDB tells of single locks only."""
+    """Keep what a form locks: MariaDB tells of single locks only."""
     made = form._statements.lock
 
     def lock(key: Any) -> Any:
-        b.names.add(key)
-        return made(key)
+        statement = made(key)
+        b.locks.add((statement.text, statement.parameters))
+        return statement
 
     form._statements.lock = lock
 
@@ -81,9 +82,7 @@ async def end(form: Any, row: Any, settlement: Settlement = FINISH) -> Any:
 async def locks(b: Any) -> int:
     """How many advisory locks there are; the server may be late to notice a session's end."""
     if b.is_mysql:
-        names = list(b.names)
-        used = [f"(IS_USED_LOCK(${n}) IS NOT NULL)" for n in range(1, len(names) + 1)]
-        return int(await b.db.fetch_value(f"SELECT {' + '.join(used or ['0'])}", *names))
+        return sum([await _is_used(b, text, given) for text, given in b.locks])
     if not b.is_postgres:
         keys: Any = await advisory_keys(b.db, b.spec)
         try:
@@ -95,6 +94,11 @@ async def locks(b: Any) -> int:
         "WHERE locktype = 'advisory' AND d.datname = current_database()"
     )
     return int(await b.db.fetch_value(count))
+
+
+async def _is_used(b: Any, text: str, given: tuple[Any, ...]) -> bool:
+    asked = text.replace("GET_LOCK(", "IS_USED_LOCK(").replace(", 0), 0)", "), 0)")
+    return bool(await b.db.fetch_value(asked, *given))
 
 
 async def no_locks(b: Any) -> None:

@@ -104,9 +104,17 @@ def described(dialect: str, spec: InboxSpec, *, server: str = "") -> TableInfo:
     for role, column in spec.roles():
         family, cast = TYPES[dialect][python_type(role, column) or int]
         nullable = role in (Role.PROCESSED_AT, Role.LOCKED_UNTIL, Role.RETRY_AFTER, Role.DATA)
-        charset = "utf8mb4" if family == "varchar" else ""
+        charset, collation = ("utf8mb4", "utf8mb4_bin") if family == "varchar" else ("", "")
         columns.append(
-            ColumnInfo(column.name, family, family, nullable=nullable, cast=cast, charset=charset)
+            ColumnInfo(
+                column.name,
+                family,
+                family,
+                nullable=nullable,
+                cast=cast,
+                charset=charset,
+                collation=collation,
+            )
         )
     assert spec.locked_until is not None
     group = [spec.group.name] if spec.group is not None else []
@@ -177,7 +185,7 @@ def test_lease_form(dialect: str, name: str, golden: Callable[[str, str], None])
 
 
 @pytest.mark.parametrize("name", ["full", "fifo", "fifo_due"])
-@pytest.mark.parametrize("dialect", ["postgres", "sqlite"])
+@pytest.mark.parametrize("dialect", ["postgres", "sqlite", "mysql"])
 def test_every_group(dialect: str, name: str, golden: Callable[[str, str], None]) -> None:
     spec = SPECS[name]
     table = bind(get_dialect(dialect), spec, described(dialect, spec))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -41,6 +41,7 @@ SPECS = {
     ),
     "bare": InboxSpec("select", id=Column('a `b` "c".d'), advisory_lock='jobs-{a `b` "c".d}'),
 }
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
 TYPES: dict[str, dict[Any, str]] = {
     "postgres": {
         int: "bigint",
@@ -49,6 +50,7 @@ TYPES: dict[str, dict[Any, str]] = {
         datetime: "timestamp with time zone",
     },
     "sqlite": {int: "INT", str: "TEXT", bytes: "BLOB", datetime: "TEXT"},
+    "mysql": {int: "bigint", str: "varchar", bytes: "longblob", datetime: "datetime"},
 }
 
 
@@ -59,20 +61,35 @@ def described(dialect: str, spec: InboxSpec) -> TableInfo:
         family = TYPES[dialect][python_type(role, column) or int]
         cast = family if dialect == "postgres" else ""
         nullable = role in (Role.PROCESSED_AT, Role.RETRY_AFTER, Role.DATA)
-        columns.append(ColumnInfo(column.name, family, family, nullable=nullable, cast=cast))
+        collation = "utf8mb4_bin" if family == "varchar" else ""
+        columns.append(
+            ColumnInfo(
+                column.name,
+                family,
+                family,
+                nullable=nullable,
+                cast=cast,
+                charset="utf8mb4" if collation else "",
+                collation=collation,
+            )
+        )
     keys = [column.name for column in (spec.group, spec.priority, spec.retry_after) if column]
-    indexes = (IndexInfo((spec.id.name,), unique=True), IndexInfo((*keys, spec.id.name)))
+    by_id = IndexInfo((spec.id.name,), unique=True, name="PRIMARY" if dialect == "mysql" else "")
+    indexes = (by_id, IndexInfo((*keys, spec.id.name)))
     return TableInfo(spec.table, spec.schema, "table", tuple(columns), indexes)
 
 
 def statements_of(dialect: Dialect, spec: InboxSpec) -> Iterator[Statement]:
     table = bind(dialect, spec, described(dialect.name, spec))
     made = dialect.advisory(table, group="a" if spec.group is not None else None, cap=5)
-    now = "<now>"
+    now = NOW if dialect.name == "mysql" else "<now>"
     if made.kept_by == "session":
         yield made.candidates(now=now, limit=3)
         yield made.lock("<key>")
-        yield next(made.take(1, "<key>", now=now))
+        steps = made.take(1, "<key>", now=now)
+        yield next(steps)
+        if table.dialect.name == "mysql" and spec.attempt is not None:
+            yield steps.send(Answer(rows=[(2,) * len(table.columns)]))
         yield made.unlock("<key>")
     else:
         yield made.candidates(now=now, limit=1, keys=(), ids=())
@@ -88,11 +105,13 @@ def statements_of(dialect: Dialect, spec: InboxSpec) -> Iterator[Statement]:
         steps = made.write(write, Held(1, (), 2, "<value>"), now=now)
         with suppress(StopIteration):
             yield next(steps)
-            yield steps.send(Answer())
+            answer = Answer(rows=[(1,)], rowcount=1) if table.dialect.name == "mysql" else Answer()
+            while True:
+                yield steps.send(answer)
 
 
 @pytest.mark.parametrize("name", SPECS)
-@pytest.mark.parametrize("dialect", ["postgres", "sqlite"])
+@pytest.mark.parametrize("dialect", TYPES)
 def test_advisory_form(dialect: str, name: str, golden: Callable[[str, str], None]) -> None:
     made = statements_of(get_dialect(dialect), SPECS[name])
     shown = [f"-- {one.name}\n{one.text};\n" for one in made]

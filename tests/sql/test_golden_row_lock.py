@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
@@ -26,6 +27,7 @@ FULL = InboxSpec(
     attempt=Column("attempt"),
     payload=Column("payload", type=bytes),
 )
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
 SPECS = {
     "full": FULL,
     "fifo": replace(FULL, fifo=True, priority=None),
@@ -39,6 +41,7 @@ TYPES = {
         bytes: "bytea",
         "time": "timestamp with time zone",
     },
+    "mysql": {int: "bigint", str: "varchar", bytes: "longblob", "time": "datetime"},
 }
 
 
@@ -46,13 +49,26 @@ def described(dialect: str, spec: InboxSpec) -> TableInfo:
     """What a database would say of the recommended table."""
     types = TYPES[dialect]
     columns = []
+    is_mysql = dialect == "mysql"
     for role, column in spec.roles():
         found = types.get(python_type(role, column) or int, types["time"])
         nullable = role in (Role.PROCESSED_AT, Role.RETRY_AFTER)
-        columns.append(ColumnInfo(column.name, found, found, nullable=nullable, cast=found))
+        collation = "utf8mb4_bin" if found == "varchar" else ""
+        columns.append(
+            ColumnInfo(
+                column.name,
+                found,
+                found,
+                nullable=nullable,
+                cast="" if is_mysql else found,
+                charset="utf8mb4" if collation else "",
+                collation=collation,
+            )
+        )
     group = [spec.group.name] if spec.group is not None else []
     due = [spec.retry_after.name] if spec.retry_after is not None else []
-    indexes = (IndexInfo((spec.id.name,), unique=True), IndexInfo((*group, *due, spec.id.name)))
+    by_id = IndexInfo((spec.id.name,), unique=True, name="PRIMARY" if is_mysql else "")
+    indexes = (by_id, IndexInfo((*group, *due, spec.id.name)))
     return TableInfo(spec.table, spec.schema, "table", tuple(columns), indexes)
 
 
@@ -71,6 +87,7 @@ def statements(dialect: Dialect, spec: InboxSpec) -> Iterator[Statement]:
     table = bind(dialect, spec, described(dialect.name, spec))
     group = "a" if spec.group is not None else None
     made = dialect.row_lock(table, group=group)
+    now = NOW if dialect.name == "mysql" else "<now>"
     for limit in (1, 10):
         yield from drive(made.claim(now="<now>", limit=limit, aside=[7]), Answer(rows=[(True,)]))
     writes = [Write(Verb.FINISH), Write(Verb.GIVE_BACK)]
@@ -78,7 +95,10 @@ def statements(dialect: Dialect, spec: InboxSpec) -> Iterator[Statement]:
     writes += [Write(Verb.MOVE, Destination(group="dead"))] if group is not None else []
     writes.append(Write(Verb.MOVE, Destination(table="dead", schema="app")))
     for write in filter(made.writes, writes):
-        yield from drive(made.write(write, 1, value="<due>", now="<now>"), Answer(rows=[(1,)]))
+        answer = Answer(rows=[(1,)], rowcount=1)
+        yield from drive(made.write(write, 1, value="<due>", now=now), answer)
+    if (after := made.after()) is not None:
+        yield after
 
 
 @pytest.mark.parametrize("name", SPECS)

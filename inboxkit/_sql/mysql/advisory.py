@@ -1,4 +1,4 @@
-"""The advisory lock form's statements on MariaDB and MySQL: GET_LOCK, by names that the database renders.
+"""The advisory lock form's statements on MariaDB and MySQL: GET_LOCK, by keys that the database renders.
 
 Neither answers which rows an UPDATE wrote, so a row is first read, and then counted if it has still the
 attempt that was read.
@@ -21,12 +21,10 @@ from .claim import counted, unfinished
 from .due import all_of, due_rows, is_due
 from .held import Parameters
 from .hints import Hints
-from .lock_names import lock_name
+from .lock_names import free_lock, lock_name, try_lock
 
 __all__ = ["MysqlAdvisory"]
 
-_LOCK: Final = "SELECT COALESCE(GET_LOCK($1, 0), 0)"
-_UNLOCK: Final = "SELECT COALESCE(RELEASE_LOCK($1), 0)"
 _BYTES: Final = ("binary", "binary(16)", "varbinary", "bit")
 
 
@@ -46,24 +44,19 @@ class MysqlAdvisory:
         """Due rows whose locks nobody has; asking takes none."""
         values = Parameters()
         at, group = self._places(now, values)
-        name = self._name(values)
-        text = due_rows(
-            self._table,
-            now=at,
-            group=group,
-            limit=limit,
-            also=f"IS_USED_LOCK({name}) IS NULL",
-            lock=name,
-        )
+        key = self._key(values)
+        name = lock_name(self._table, key, values)
+        free = f"IS_USED_LOCK({name}) IS NULL"
+        text = due_rows(self._table, now=at, group=group, limit=limit, also=free, key=key)
         return Statement("claim candidates", text, values.values)
 
     def lock(self, key: Any) -> Statement:
         """A lock of the session."""
-        return Statement("claim lock", _LOCK, (key,))
+        return try_lock("claim lock", self._table, key)
 
     def unlock(self, key: Any) -> Statement:
         """Answers 0 where the session did not hold it."""
-        return Statement("unlock", _UNLOCK, (key,))
+        return free_lock("unlock", self._table, key)
 
     def take(self, id: Any, key: Any, *, now: Any) -> Steps[Sequence[Row]]:
         """Read the row, then count it; not one that somebody's transaction has locked."""
@@ -97,13 +90,12 @@ class MysqlAdvisory:
     def _select(
         self, columns: str, id: Any, key: Any, now: Any, values: Parameters, *also: str
     ) -> str:
-        """The row, if it is still claimable and of this lock."""
+        """The row, if it is still claimable and of this key."""
         at, group = self._places(now, values)
-        name = self._name(values)
         where = all_of(
             f"q.{self._table.id.sql} = {values.add(id)}",
             *is_due(self._table, now=at, group=group),
-            f"CAST({name} AS BINARY) = CAST({values.add(key)} AS BINARY)",
+            f"CAST({self._key(values)} AS BINARY) = CAST({values.add(key)} AS BINARY)",
             *also,
         )
         return f"SELECT {columns} FROM {self._table.sql} AS q{self._hints.by_id}{where}"
@@ -112,8 +104,8 @@ class MysqlAdvisory:
         at = "" if self._table.find(Role.RETRY_AFTER) is None else values.add(now)
         return at, "" if self._group is None else values.add(self._group)
 
-    def _name(self, values: Parameters) -> str:
-        """The name of row `q`'s lock; CONCAT_WS passes over NULL."""
+    def _key(self, values: Parameters) -> str:
+        """The key of row `q`; CONCAT_WS passes over NULL."""
         assert self._table.spec.advisory_lock is not None
         parts = []
         for part in parse_key(self._table.spec.advisory_lock):
@@ -124,7 +116,7 @@ class MysqlAdvisory:
             assert found is not None
             name = found[1].name
             parts.append(_rendered(next(one for one in self._table.columns if one.name == name)))
-        return lock_name(self._table, f"CONCAT_WS('', {', '.join(parts)})", values)
+        return f"CONVERT(CONCAT_WS('', {', '.join(parts)}) USING utf8mb4)"
 
     def transaction(self, write: Write) -> Transaction:
         """A move to a table is several statements."""

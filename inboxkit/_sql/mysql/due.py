@@ -16,11 +16,11 @@ from .claim import order, waiting
 
 __all__ = ["all_of", "due_rows", "is_due"]
 
-_NAME: Final = "inboxkit_lock"
+_KEY: Final = "inboxkit_key"
 _KEYS: Final = (Role.PRIORITY, Role.RETRY_AFTER, Role.ID)
 
 
-def due_rows(table: Table, *, now: str, group: str, limit: int, also: str, lock: str = "") -> str:
+def due_rows(table: Table, *, now: str, group: str, limit: int, also: str, key: str = "") -> str:
     """A SELECT of the ids of due rows.
 
     Args:
@@ -29,9 +29,9 @@ def due_rows(table: Table, *, now: str, group: str, limit: int, also: str, lock:
         group: Likewise the group.
         limit: Most rows.
         also: A further condition on row `q`; empty for none.
-        lock: What to select for each row besides.
+        key: What to select for each row besides.
     """
-    id_, named = f"q.{table.id.sql}", f", {lock} AS {_NAME}" if lock else ""
+    id_, named = f"q.{table.id.sql}", f", {key} AS {_KEY}" if key else ""
     base = (*waiting(table, group), also)
     parts = list(branches(table, now, ""))
     if len(parts) == 1:
@@ -47,7 +47,7 @@ def due_rows(table: Table, *, now: str, group: str, limit: int, also: str, lock:
         for part in parts
     )
     return (
-        f"SELECT {id_}{f', q.{_NAME}' if lock else ''} FROM ({union}) AS q "
+        f"SELECT {id_}{f', q.{_KEY}' if key else ''} FROM ({union}) AS q "
         f"ORDER BY {order(table, 'q')} LIMIT {limit}"
     )
 

@@ -15,7 +15,7 @@ from inboxkit._sql.table import Table
 from . import names
 from .held import Parameters
 
-__all__ = ["free_guard", "lock_name", "try_guard"]
+__all__ = ["free_lock", "guard_key", "lock_name", "try_lock"]
 
 _LONGEST: Final = 64
 """Characters that MySQL takes; no more than that many bytes on MariaDB, as these are ASCII."""
@@ -26,12 +26,12 @@ def lock_name(table: Table, key: str, values: Parameters) -> str:
 
     Args:
         table: Says in which database; where the description names none, it is the session's.
-        key: SQL of a text.
+        key: SQL of a text in utf8mb4.
         values: The statement's.
     """
     schema = table.info.schema
     database = "DATABASE()" if schema is None else values.add(schema)
-    name = f"CONVERT(CONCAT(LOWER({database}), '.', {key}) USING utf8mb4)"
+    name = f"CONCAT(CONVERT(LOWER({database}) USING utf8mb4), '.', {key})"
     is_plain = (
         f"CHAR_LENGTH({name}) <= {_LONGEST} AND LENGTH({name}) = CHAR_LENGTH({name}) "
         f"AND CAST({name} AS BINARY) = CAST(LOWER({name}) AS BINARY)"
@@ -39,19 +39,20 @@ def lock_name(table: Table, key: str, values: Parameters) -> str:
     return f"IF({is_plain}, {name}, SHA2({name}, 256))"
 
 
-def try_guard(table: Table, group: Any) -> Statement:
-    """Try the guard of a FIFO group, which outlasts transactions; answers 1 where it was had."""
+def try_lock(name: str, table: Table, key: Any) -> Statement:
+    """Try for a lock without waiting; answers 1 where it was got."""
     values = Parameters()
-    text = f"SELECT COALESCE(GET_LOCK({_guard_name(table, group, values)}, 0), 0)"
-    return Statement("claim guard", text, values.values)
+    text = f"SELECT COALESCE(GET_LOCK({lock_name(table, values.add(key), values)}, 0), 0)"
+    return Statement(name, text, values.values)
 
 
-def free_guard(table: Table, group: Any) -> Statement:
-    """Let go of the guard; answers 1 where this session had it."""
+def free_lock(name: str, table: Table, key: Any) -> Statement:
+    """Let go of a lock; answers 1 where this session had it."""
     values = Parameters()
-    text = f"SELECT COALESCE(RELEASE_LOCK({_guard_name(table, group, values)}), 0)"
-    return Statement("guard release", text, values.values)
+    text = f"SELECT COALESCE(RELEASE_LOCK({lock_name(table, values.add(key), values)}), 0)"
+    return Statement(name, text, values.values)
 
 
-def _guard_name(table: Table, group: Any, values: Parameters) -> str:
-    return lock_name(table, values.add(f"{names.quote(table.info.table)}:{group}"), values)
+def guard_key(table: Table, group: Any) -> str:
+    """What stands for a FIFO group."""
+    return f"{names.quote(table.info.table)}:{group}"

@@ -27,7 +27,7 @@ from .claim import counted, head
 from .due import all_of, due_rows, is_due
 from .held import Parameters
 from .hints import Hints
-from .lock_names import free_guard, try_guard
+from .lock_names import free_lock, guard_key, try_lock
 
 __all__ = ["MysqlRowLock"]
 
@@ -51,7 +51,8 @@ class MysqlRowLock:
         The guard outlasts the transaction, until `after` is sent.
         """
         if self._table.spec.fifo:
-            guarded = yield try_guard(self._table, self._group)
+            key = guard_key(self._table, self._group)
+            guarded = yield try_lock("claim guard", self._table, key)
             if not guarded.rows[0][0]:
                 return ()
             answer = yield from self._hints.ask(lambda: self._claim(now, 1, aside, _FIRST))
@@ -68,7 +69,9 @@ class MysqlRowLock:
 
     def after(self) -> Statement | None:
         """Let go of the group's guard, if the session has it."""
-        return free_guard(self._table, self._group) if self._table.spec.fifo else None
+        if not self._table.spec.fifo:
+            return None
+        return free_lock("guard release", self._table, guard_key(self._table, self._group))
 
     def _claim(self, now: Any, limit: int, aside: Sequence[Any], tried: int) -> Statement:
         values = Parameters()

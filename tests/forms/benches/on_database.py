@@ -104,8 +104,8 @@ class DatabaseBench(Bench):
         self.db = db
         self.dialect = get_dialect(db.dialect)
         self.lender = Lender(db)
-        self.names: set[str] = set()
-        """Of the advisory locks that forms asked for, where the database does not list them."""
+        self.locks: set[tuple[str, tuple[Any, ...]]] = set()
+        """Statements that tried for advisory locks, where the database does not list these."""
         self.tables: list[str] = []
         """What is dropped at the end."""
         self._sessions: dict[int, DriverConnection] = {}

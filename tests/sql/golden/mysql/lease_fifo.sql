@@ -8,7 +8,7 @@ SELECT q.`id`, q.`target`, q.`attempt`, q.`locked_until`, q.`payload` FROM `crm_
 UPDATE `crm_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = $1, `attempt` = CASE WHEN `attempt` > 5 THEN `attempt` ELSE COALESCE(`attempt`, 1) + 1 END WHERE `id` IN ($2);
 
 -- claim check
-SELECT w.`id` FROM `crm_jobs` AS w FORCE INDEX (`crm_jobs_queue`) WHERE w.`target` = $2 AND CAST(w.`target` AS BINARY) = CAST($2 AS BINARY) AND w.`locked_until` > $1 AND w.`id` <> $3 LIMIT 1 FOR UPDATE NOWAIT;
+(SELECT w.`id` FROM `crm_jobs` AS w FORCE INDEX (`crm_jobs_queue`) WHERE w.`target` = $2 AND CAST(w.`target` AS BINARY) = CAST($2 AS BINARY) AND w.`locked_until` > $1 AND w.`locked_until` < $4 LIMIT 1 FOR UPDATE NOWAIT) UNION ALL (SELECT w.`id` FROM `crm_jobs` AS w FORCE INDEX (`crm_jobs_queue`) WHERE w.`target` = $2 AND CAST(w.`target` AS BINARY) = CAST($2 AS BINARY) AND w.`locked_until` = $4 AND NOT COALESCE(w.`id` = $3, FALSE) LIMIT 1 FOR UPDATE NOWAIT) UNION ALL (SELECT w.`id` FROM `crm_jobs` AS w FORCE INDEX (`crm_jobs_queue`) WHERE w.`target` = $2 AND CAST(w.`target` AS BINARY) = CAST($2 AS BINARY) AND w.`locked_until` > $4 ORDER BY w.`locked_until` DESC LIMIT 1 FOR UPDATE NOWAIT);
 
 -- claim undo
 UPDATE `crm_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = $1, `attempt` = $2 WHERE `id` = $3 AND `locked_until` = $4;

@@ -1,0 +1,23 @@
+-- claim candidates
+SELECT q.`a ``b`` "c".d`, CONVERT(CONCAT_WS('', $1, CONVERT(q.`a ``b`` "c".d` USING utf8mb4)) USING utf8mb4) AS inboxkit_key FROM `select` AS q WHERE IS_USED_LOCK(IF(CHAR_LENGTH(CONCAT(CONVERT(LOWER(DATABASE()) USING utf8mb4), '.', CONVERT(CONCAT_WS('', $1, CONVERT(q.`a ``b`` "c".d` USING utf8mb4)) USING utf8mb4))) <= 64 AND LENGTH(CONCAT(CONVERT(LOWER(DATABASE()) USING utf8mb4), '.', CONVERT(CONCAT_WS('', $1, CONVERT(q.`a ``b`` "c".d` USING utf8mb4)) USING utf8mb4))) = CHAR_LENGTH(CONCAT(CONVERT(LOWER(DATABASE()) USING utf8mb4), '.', CONVERT(CONCAT_WS('', $1, CONVERT(q.`a ``b`` "c".d` USING utf8mb4)) USING utf8mb4))) AND CAST(CONCAT(CONVERT(LOWER(DATABASE()) USING utf8mb4), '.', CONVERT(CONCAT_WS('', $1, CONVERT(q.`a ``b`` "c".d` USING utf8mb4)) USING utf8mb4)) AS BINARY) = CAST(LOWER(CONCAT(CONVERT(LOWER(DATABASE()) USING utf8mb4), '.', CONVERT(CONCAT_WS('', $1, CONVERT(q.`a ``b`` "c".d` USING utf8mb4)) USING utf8mb4))) AS BINARY), CONCAT(CONVERT(LOWER(DATABASE()) USING utf8mb4), '.', CONVERT(CONCAT_WS('', $1, CONVERT(q.`a ``b`` "c".d` USING utf8mb4)) USING utf8mb4)), SHA2(CONCAT(CONVERT(LOWER(DATABASE()) USING utf8mb4), '.', CONVERT(CONCAT_WS('', $1, CONVERT(q.`a ``b`` "c".d` USING utf8mb4)) USING utf8mb4)), 256))) IS NULL ORDER BY q.`a ``b`` "c".d` LIMIT 3;
+
+-- claim lock
+SELECT COALESCE(GET_LOCK(IF(CHAR_LENGTH(CONCAT(CONVERT(LOWER(DATABASE()) USING utf8mb4), '.', $1)) <= 64 AND LENGTH(CONCAT(CONVERT(LOWER(DATABASE()) USING utf8mb4), '.', $1)) = CHAR_LENGTH(CONCAT(CONVERT(LOWER(DATABASE()) USING utf8mb4), '.', $1)) AND CAST(CONCAT(CONVERT(LOWER(DATABASE()) USING utf8mb4), '.', $1) AS BINARY) = CAST(LOWER(CONCAT(CONVERT(LOWER(DATABASE()) USING utf8mb4), '.', $1)) AS BINARY), CONCAT(CONVERT(LOWER(DATABASE()) USING utf8mb4), '.', $1), SHA2(CONCAT(CONVERT(LOWER(DATABASE()) USING utf8mb4), '.', $1), 256)), 0), 0);
+
+-- claim due
+SELECT q.`a ``b`` "c".d` FROM `select` AS q FORCE INDEX (`PRIMARY`) WHERE q.`a ``b`` "c".d` = $1 AND CAST(CONVERT(CONCAT_WS('', $2, CONVERT(q.`a ``b`` "c".d` USING utf8mb4)) USING utf8mb4) AS BINARY) = CAST($3 AS BINARY);
+
+-- unlock
+SELECT COALESCE(RELEASE_LOCK(IF(CHAR_LENGTH(CONCAT(CONVERT(LOWER(DATABASE()) USING utf8mb4), '.', $1)) <= 64 AND LENGTH(CONCAT(CONVERT(LOWER(DATABASE()) USING utf8mb4), '.', $1)) = CHAR_LENGTH(CONCAT(CONVERT(LOWER(DATABASE()) USING utf8mb4), '.', $1)) AND CAST(CONCAT(CONVERT(LOWER(DATABASE()) USING utf8mb4), '.', $1) AS BINARY) = CAST(LOWER(CONCAT(CONVERT(LOWER(DATABASE()) USING utf8mb4), '.', $1)) AS BINARY), CONCAT(CONVERT(LOWER(DATABASE()) USING utf8mb4), '.', $1), SHA2(CONCAT(CONVERT(LOWER(DATABASE()) USING utf8mb4), '.', $1), 256))), 0);
+
+-- finish
+DELETE q FROM `select` AS q FORCE INDEX (`PRIMARY`) WHERE q.`a ``b`` "c".d` IN ($1);
+
+-- move find
+SELECT q.`a ``b`` "c".d` FROM `select` AS q FORCE INDEX (`PRIMARY`) WHERE q.`a ``b`` "c".d` = $1 FOR UPDATE;
+
+-- move insert
+INSERT INTO `app`.`dead` (`a ``b`` "c".d`) SELECT `a ``b`` "c".d` FROM `select` WHERE `a ``b`` "c".d` IN ($1);
+
+-- move delete
+DELETE q FROM `select` AS q FORCE INDEX (`PRIMARY`) WHERE q.`a ``b`` "c".d` IN ($1);
