@@ -250,16 +250,18 @@ async def put(
 
 async def table(database: Database, kind: Any, *columns: str) -> list[tuple[Any, ...]]:
     """Columns of all rows, as the driver gives them, by id."""
-    names = ", ".join(f'"{column}"' for column in columns or ("id", "attempt"))
+    quote = get_dialect(database.dialect).quote
+    names = ", ".join(quote(column) for column in columns or ("id", "attempt"))
     found: list[Record] = await database.fetch(
-        f'SELECT {names} FROM "{kind.spec.table}" ORDER BY "id"'
+        f"SELECT {names} FROM {quote(kind.spec.table)} ORDER BY {quote('id')}"
     )
     return [tuple(row) for row in found]
 
 
 async def count(database: Database, kind: Any) -> int:
     """How many rows there are."""
-    return int(await database.fetch_value(f'SELECT count(*) FROM "{kind.spec.table}"'))
+    name = get_dialect(database.dialect).quote(kind.spec.table)
+    return int(await database.fetch_value(f"SELECT count(*) FROM {name}"))
 
 
 async def refuse(database: Database, kind: Any, id: int, verb: str = "DELETE") -> None:
