@@ -48,9 +48,7 @@ def test_each_settlement_writes_the_row_and_lets_the_key_go(bench: Any, kind: st
             assert settled.due == postponed
             assert (await end(form, row)).result == "lost"
             await no_locks(b)
-            stored = [
-                (tries, start + timedelta(seconds=due), group) for tries, due, group in left
-            ]
+            stored = [(tries, start + timedelta(seconds=due), group) for tries, due, group in left]
             assert await b.rows("tries", "due", "grp") == stored
             if kind == "table":
                 moved = await b.db.fetch(f"SELECT id, tries FROM {dead}")
