@@ -17,8 +17,8 @@ from ._core.backoff import Backoff
 from ._core.handler import is_async
 from ._core.settlement import FailurePolicy
 from ._including import Included, check_included
-from ._including_together import check_together
-from ._runtime.plan import Middleware
+from ._including_together import check_middleware, check_together
+from ._runtime.plan import BatchMiddleware, Middleware, Wrapping
 from ._runtime.running import bare_errors, stop_at_signals
 from ._runtime.stopping import Phase, Stop
 from ._runtime.watchdog import Watchdog
@@ -95,7 +95,7 @@ class Service:
         self._drain_timeout = drain_timeout
         self._included: list[Included] = []
         self._startup: list[StartupHook] = []
-        self._middleware: list[Middleware] = []
+        self._middleware: list[Wrapping] = []
         self._is_running = False
 
     @property
@@ -190,6 +190,7 @@ class Service:
             timeout=timeout,
         )
         check_together([*self._included, one])
+        check_middleware([one], self._middleware)
         self._included.append(one)
         self.broker.add_queue(one.queue, subscriber.message_type)
 
@@ -207,18 +208,31 @@ class Service:
         self._startup.append(hook)
         return hook
 
-    def use(self, middleware: Middleware) -> Middleware:
+    def use(self, middleware: Middleware, *, batch: BatchMiddleware | None = None) -> Middleware:
         """Wrap every handler: ``async (delivery, call_next) -> Outcome``; the first used is outermost.
 
         `call_next(delivery)` returns the handler's outcome, or raises what it raised; LeaseLostError
         where the hold was lost, ClosedError where the service cancelled it.
+
+        Args:
+            middleware: Goes around handlers of single deliveries.
+            batch: Goes around handlers of batches in its place, once a batch:
+                ``async (deliveries, call_next)`` that returns what such a handler may.
+                `call_next(deliveries)` returns a list with one outcome for each, or raises.
+
+        Raises:
+            DeclarationError: One is no async function; or there is no `batch`, and a handler that was
+                included takes batches: it would go without.
         """
-        if not is_async(middleware):
-            raise DeclarationError(
-                f"service {self.name!r}: use() takes an async function of a delivery and call_next, not "
-                f"{middleware!r}; write async def"
-            )
-        self._middleware.append(middleware)
+        for function, what in ((middleware, "a delivery"), (batch, "a list of deliveries")):
+            if function is not None and not is_async(function):
+                raise DeclarationError(
+                    f"service {self.name!r}: use() takes an async function of {what} and call_next, not "
+                    f"{function!r}; write async def"
+                )
+        wrapping = Wrapping(middleware, batch)
+        check_middleware(self._included, [wrapping])
+        self._middleware.append(wrapping)
         return middleware
 
     async def run(self) -> None:

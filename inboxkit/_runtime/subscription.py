@@ -14,9 +14,12 @@ from inboxkit._core.outcomes import Drop, Retry
 from inboxkit._core.settlement import Returned, Settlement, Spent, Verb, decide
 from inboxkit.abc import Claim, Claimed, ClaimForm, Clock, Settled
 
+from .accepting import Intake
+from .batches import Batch, Sizes
 from .claiming import Claimer
 from .ending import Ender
 from .handling import Handled, handle
+from .handling_batches import handle_batch, read_batch
 from .held import Held, Release, Stage
 from .lanes import Lanes
 from .plan import Plan
@@ -74,7 +77,18 @@ class Subscription:
         self._idle = anyio.Event()
         self._warned_of_delay = False
         self.waker = Waker(clock, random, plan.poll_interval.total_seconds())
-        self._workers = Workers(plan.workers, by_key=plan.by_key, deliver=self._deliver)
+        self._workers = Workers[Held | Batch](plan.workers, by_key=plan.by_key, deliver=self._work)
+        self._intake = Intake(
+            self._holds,
+            form.lease,
+            report,
+            holds_together=form.holds_together,
+            batch=plan.batch,
+            hand_over=self._hand_over,
+            move=self._move,
+            release=self._release,
+            lose=self._lose,
+        )
         self._settler: Settler | Ender
         self._keeper: Renewer | Watcher
         self._claimer: Claimer | Lanes
@@ -102,6 +116,7 @@ class Subscription:
 
     def _serve_sessions(self) -> None:
         form, clock, report = self._form, self._clock, self._report
+        sizes = Sizes(self.plan.batch or 1, clock, falls_back=form.holds_together)
         self._claimer = lanes = Lanes(
             form,
             clock,
@@ -109,6 +124,7 @@ class Subscription:
             self.waker,
             report,
             count=self.plan.workers if self.plan.may_claim_beside else 1,
+            sizes=sizes,
             room=self._room,
             places=self._places,
             accept=self._accept,
@@ -119,7 +135,8 @@ class Subscription:
             settled=self._forget,
             due=self._tell_due,
             pause=lanes.pause,
-            answered=self._answered,
+            sizes=sizes,
+            answered=self._intake.answered,
         )
         self._keeper = Watcher(form, clock, holds=self._holds.values, lost=self._lose)
 
@@ -184,49 +201,37 @@ class Subscription:
                 self._release(held)
 
     def _room(self) -> int:
-        return self._workers.room - len(self._holds)
+        """Rows that may be claimed; where sessions hold batches, batches."""
+        size = self.plan.batch
+        if size is None:
+            return self._workers.room - len(self._holds)
+        batches = {held.batch for held in self._holds.values() if held.batch is not None}
+        free = self._workers.room - len(batches)
+        return free if self._form.lease is None else free * size
 
     def _accept(self, claim: Claim, is_unwanted: bool) -> None:
-        older = {held.id: held for held in self._holds.values()} if claim.rows else {}
-        for claimed in claim.rows:
-            before = older.get(claimed.fence.id)
-            if before is not None:
-                self._supersede(before)
-            held = Held(claimed, self._form.lease)
-            self._holds[id(held)] = held
-            self._report.claimed(held)
-            if is_unwanted:
-                self._release(held)
-            elif before is not None and before.stage is Stage.ENDED and self._form.lease is None:
-                # The older delivery's session let go of the row, and the answer is on its way.
-                before.successor = held
-            else:
-                self._begin(held)
+        self._intake.accept(claim, is_unwanted)
         if claim.rows:
             self._keeper.notify()
 
-    def _begin(self, held: Held) -> None:
-        claimed = held.claimed
-        if not claimed.spent:
-            self._workers.hand_over(held)
-            return
+    def _hand_over(self, work: Held | Batch) -> None:
+        self._workers.hand_over(work, work.claimed.key if isinstance(work, Held) else None)
+
+    def _move(self, held: Held) -> None:
         settlement = decide(
             Spent(),
-            attempt=claimed.attempt or 1,
+            attempt=held.claimed.attempt or 1,
             policy=self.plan.policy,
             random=self._random,
-            group=claimed.group,
+            group=held.claimed.group,
         )
         self._settler.add(held, settlement or Settlement(Verb.GIVE_BACK))
 
-    def _answered(self, before: Held, is_resting: bool) -> None:
-        held = before.successor
-        if held is None or held.stage is not Stage.QUEUED:
-            return
-        if is_resting:
-            self._release(held)
+    async def _work(self, work: Held | Batch) -> None:
+        if isinstance(work, Held):
+            await self._deliver(work)
         else:
-            self._begin(held)
+            await self._deliver_batch(work)
 
     async def _deliver(self, held: Held) -> None:
         if held.stage is not Stage.QUEUED:
@@ -240,6 +245,26 @@ class Subscription:
         if ending is not None:
             await self._settler.end(held, ending)
 
+    async def _deliver_batch(self, batch: Batch) -> None:
+        for held in batch.rows:
+            if held.stage is Stage.QUEUED and held.has_ended(self._clock.monotonic()):
+                self._lose(held, "it ran out before its handler could begin")
+        read, unread = read_batch(batch.start(), self.plan, self._known)
+        for held, handled in unread:
+            ending = self._conclude(held, handled)
+            if ending is not None:
+                self._settler.add(held, ending)
+        if not read:
+            return
+        endings: list[tuple[Held, Settlement | Release]] = []
+        told: BaseException | None = None
+        for held, handled in await handle_batch(batch, self.plan, read):
+            ending = self._conclude(held, handled, traceback=handled.error is not told)
+            told = handled.error
+            if ending is not None:
+                endings.append((held, ending))
+        await self._settler.end_all(endings)
+
     def _known(self, held: Held) -> dict[str, Any]:
         claimed: Claimed = held.claimed
         return {
@@ -252,7 +277,9 @@ class Subscription:
             "deadline": held.deadline,
         }
 
-    def _conclude(self, held: Held, handled: Handled) -> Settlement | Release | None:
+    def _conclude(
+        self, held: Held, handled: Handled, *, traceback: bool = True
+    ) -> Settlement | Release | None:
         """What is to be written; None: nothing, and somebody else sees to it."""
         if handled.error is not None and not isinstance(handled.error, Exception):
             self._fail(handled.error)
@@ -267,7 +294,7 @@ class Subscription:
             group=held.claimed.group,
         )
         if handled.error is not None:
-            self._report.failed(held, handled.error)
+            self._report.failed(held, handled.error, traceback=traceback)
         if settlement is None:
             self._fail(handled.error or RuntimeError("a handler failed"))
             return self._to_release(held, counted=True)
@@ -302,12 +329,6 @@ class Subscription:
             self._settler.let_go(held)
             return None
         return Release(give_back=held.claimed.counted and not counted)
-
-    def _supersede(self, older: Held) -> None:
-        """A claim took its row, so its token stands there no more: an operator may have cleared it."""
-        if older.stage in (Stage.QUEUED, Stage.RUNNING) and not older.lost.is_set():
-            self._lose(older, "the row was claimed again")
-        older.is_renewed = False
 
     def _lose(self, held: Held, reason: str) -> None:
         held.lost_error = self._report.lost(held, reason)
