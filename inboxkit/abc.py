@@ -307,8 +307,10 @@ class Settled:
     row is not there (or is finished). failed: nothing happened, may be repeated where a lease holds the
     row. unknown: sent, answer lost."""
     due: datetime | None = None
-    """Where written: the instant at which the row is due again, if it is; None of one that is: now."""
+    """Where written: the instant at which the row is due again, if it is; None of one that is: now. Where
+    failed: until when the form passes the row over; None: not at all."""
     error: BaseException | None = None
+    """None of a failed one: that of another row of its session failed."""
 
 
 class ClaimForm(Protocol):

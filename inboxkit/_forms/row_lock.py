@@ -28,9 +28,9 @@ __all__ = ["RowLockForm"]
 
 _ASIDE: Final = timedelta(seconds=30)
 """How long a row that cannot be read is passed over in this process."""
-_FAILED_ASIDE: Final = 10.0
-"""Seconds for which a row whose settlement failed is passed over where batches are claimed: at the head
-of its queue it would keep those back that were rolled back with it."""
+_FAILED_ASIDE: Final = timedelta(seconds=10)
+"""How long a row whose settlement failed is passed over where batches are claimed: at the head of its
+queue it would keep those back that were undone with it."""
 
 _COUNT: Final = Settlement(Verb.GIVE_BACK)
 
@@ -64,8 +64,8 @@ class RowLockForm:
         self._aside: dict[Any, float] = {}
         """Ids as the driver gave them, with the monotonic second until which they are passed over."""
         self._has_batches = False
-        self._last_reading = 0.0
-        """The monotonic second of the latest script."""
+        self._last_reading: Reading | None = None
+        """That of the latest settlement."""
 
     async def claim(self, *, limit: int) -> Claim:
         """Lock up to `limit` due rows by one session, in claim order; of a FIFO group its head alone.
@@ -124,10 +124,7 @@ class RowLockForm:
     async def release(self, releases: Sequence[tuple[Fence, bool]]) -> list[Settled]:
         """Give rows back: undone, or (the flag is False) counted, where there is an attempt column."""
         return await self._end_each(
-            [
-                (fence, None if flag or self._is_spent(fence) else _COUNT)
-                for fence, flag in releases
-            ]
+            [(fence, None if flag or self._is_spent(fence) else _COUNT) for fence, flag in releases]
         )
 
     async def close(self) -> None:
@@ -165,9 +162,8 @@ class RowLockForm:
         except InboxkitError as error:
             if connection.is_closed:
                 return [Settled("lost", error=error)] * len(endings)
-            if len(endings) == 1:
-                self._pass_over(endings[0][0])
-            return [Settled("failed", error=error)] * len(endings)
+            due = self._pass_over(endings[0][0]) if len(endings) == 1 else None
+            return [Settled("failed", due, error)] * len(endings)
         finally:
             await self._lender.release(connection)
 
@@ -202,18 +198,22 @@ class RowLockForm:
     def _undone(
         self, endings: Sequence[_Ending], failed: Fence, error: InboxkitError
     ) -> list[Settled]:
-        self._pass_over(failed)
-        return [Settled("failed", error=error if fence is failed else None) for fence, _ in endings]
+        answer = Settled("failed", self._pass_over(failed), error)
+        return [answer if fence is failed else Settled("failed") for fence, _ in endings]
 
-    def _pass_over(self, fence: Fence) -> None:
-        if self._has_batches:
-            id = self._table.id.encode(fence.id)
-            self._aside[id] = self._last_reading + _FAILED_ASIDE
+    def _pass_over(self, fence: Fence) -> datetime | None:
+        """Returns until when."""
+        reading = self._last_reading
+        if not self._has_batches or reading is None:
+            return None
+        id = self._table.id.encode(fence.id)
+        self._aside[id] = reading.monotonic + _FAILED_ASIDE.total_seconds()
+        return add(reading.now, _FAILED_ASIDE)
 
     def _steps(
         self, write: Write, fence: Fence, delay: timedelta, reading: Reading
     ) -> Steps[datetime | None]:
-        self._last_reading = reading.monotonic
+        self._last_reading = reading
         due: datetime | None = None
         value: Any = None
         if write.verb is Verb.GIVE_BACK:

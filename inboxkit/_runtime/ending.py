@@ -19,6 +19,7 @@ from .reporting import Reporter
 
 __all__ = ["Ender"]
 
+_GIVEN_BACK = Release(give_back=True)
 _SHORTEST_PAUSE = timedelta(seconds=1)
 """For which nothing is claimed after a row came back at once because it failed: a row that
 always fails must not spin."""
@@ -83,7 +84,7 @@ class Ender:
 
     def let_go(self, held: Held) -> None:
         """Its hold is lost: nothing is written, but its session is still to be given back."""
-        self.add(held, Release(give_back=True))
+        self.add(held, _GIVEN_BACK)
 
     def notify(self) -> None:
         """Something is to be written."""
@@ -127,7 +128,7 @@ class Ender:
         releases = [(row.fence, row.ending) for row in rows if isinstance(row.ending, Release)]
         if len(releases) == len(rows):
             return await self._form.release([(fence, end.give_back) for fence, end in releases])
-        settlements = [(held, _settlement_of(held.ending)) for held in rows]
+        settlements = [(held, _settlement_of(held)) for held in rows]
         answers = iter(
             await self._form.settle(
                 [(held.fence, settlement) for held, settlement in settlements if settlement]
@@ -166,6 +167,8 @@ class Ender:
                 self._report.lost(held, "its connection ended before its settlement was written")
             case "failed":
                 self._sizes.failed(held.id)
+                if answer.due is not None:
+                    self._due(_GIVEN_BACK, answer)
                 self._pause(held.id, _SHORTEST_PAUSE.total_seconds())
                 if is_alone:
                     self._report.trouble(
@@ -207,8 +210,9 @@ def _end(endings: Sequence[tuple[Held, Settlement | Release]]) -> list[list[Held
     return list(groups.values())
 
 
-def _settlement_of(ending: Settlement | Release | None) -> Settlement | None:
+def _settlement_of(held: Held) -> Settlement | None:
     """What is written of a row while others of its session are settled; None: nothing."""
-    if isinstance(ending, Release):
-        return None if ending.give_back else Settlement(Verb.GIVE_BACK)
-    return ending
+    if isinstance(held.ending, Release):
+        is_counted = not held.ending.give_back and not held.claimed.spent
+        return Settlement(Verb.GIVE_BACK) if is_counted else None
+    return held.ending
