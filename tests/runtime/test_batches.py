@@ -48,7 +48,7 @@ from inboxkit import (
     role,
     subscriber,
 )
-from inboxkit_testing import TestApp, Timeline, VirtualClock
+from inboxkit_testing import TestApp, Timeline, VirtualClock, World
 from inboxkit_testing.app import Call
 
 
@@ -442,6 +442,73 @@ async def test_one_lost_lease_leaves_the_others_their_handler(
 
 def _at(database: Database, instant: datetime) -> Any:
     return instant if database.dialect != "sqlite" else instant.isoformat(timespec="microseconds")
+
+
+@pytest.mark.parametrize("inbox_db", ["postgres"])
+async def test_sessions_that_end_and_answers_that_are_lost(
+    inbox_database: Database,
+    virtual_clock: VirtualClock,
+    timeline: Timeline,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ids = await fill(inbox_database, LOCKED, 0, 1, 2)
+    text = "UPDATE batch_locked SET attempt = 4 WHERE id = $1"
+    await inbox_database.execute(text, ids[1])
+    handler = Batches(300, 1, None)
+    async with TestApp(serve(inbox_database, LOCKED, handler, 3, **CAP)) as app:
+        await app.advance(SECOND)
+        async with another(inbox_database, "administrator") as administrator:
+            await administrator.fetch(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE "
+                "datname = current_database() AND state LIKE 'idle in t%'"
+            )
+        await app.advance(2 * SECOND)
+        assert handler.calls == [[0, 2]] * 2
+        assert handler.attempts == [[1, 1]] * 2
+        assert len(handler.cancelled) == 1
+        assert {event.id for event in timeline.of(events.Lost)} == set(ids)  # type: ignore[attr-defined]
+        assert inbox_database.room._free == 8
+        fault = observed(inbox_database).faults.lose_reply("commit")
+        await app.advance(MINUTE)
+        assert fault.hits == 1
+        assert [row[0] for row in await table(inbox_database, Locked)] == [ids[1]]
+        assert len(warnings(caplog, "the answer to its settlement was lost")) == 3
+        await app.publish(LOCKED, Work(3))
+        await app.publish(LOCKED, Work(4))
+        assert handler.calls[2:] == [[3], [4]]
+        assert inbox_database.room._free == 9
+    assert await locks(inbox_database) == 0
+
+
+async def test_a_crash_in_mid_batch_loses_nothing(
+    inbox_database: Database, virtual_clock: VirtualClock, queue: InboxQueue[Any, Work]
+) -> None:
+    await create(inbox_database, queue.row)
+    ended: list[int] = []
+
+    def service(database: Database) -> Service:
+        async def work(deliveries: list[Delivery[Any, Work]]) -> list[Outcome]:
+            await deliveries[0].clock.sleep(20)
+            ended.extend(delivery.message.n for delivery in deliveries)
+            return [ack() if one.attempt > 1 or n else retry() for n, one in enumerate(deliveries)]
+
+        app = Service("service", Broker(database))
+        app.include(subscriber(queue, batch=3)(work), workers=2)
+        return app
+
+    async with World(service, inbox_database) as world:
+        for name in ("a", "b"):
+            await world.start(name)
+        for n in range(8):
+            columns = {"account": f"of {n}"} if queue is ADVISORY else {}
+            await world.publish(queue, Work(n), by="a", **columns)
+        await world.advance(10 * SECOND)
+        await world.crash("a")
+        await world.drain()
+        world.history.check_all()
+    assert {*ended} == {*range(8)}
+    assert len(ended) > 8, "retries"
+    assert await count(inbox_database, queue.row) == 0
 
 
 @pytest.mark.parametrize("how", ["drain", "cancel", "cancelled", "exit", "claim in flight"])
