@@ -10,15 +10,15 @@ from typing import Any
 import anyio
 from anyio.abc import TaskStatus
 
-from inboxkit._core.outcomes import Drop, Retry
-from inboxkit._core.settlement import Returned, Settlement, Spent, Verb, decide
+from inboxkit._core.settlement import Settlement, Verb
 from inboxkit.abc import Claim, Claimed, ClaimForm, Clock, Settled
 
 from .accepting import Intake
 from .batches import Batch, Sizes
 from .claiming import Claimer
+from .concluding import Conclusions
 from .ending import Ender
-from .handling import Handled, handle
+from .handling import handle
 from .handling_batches import handle_batch, read_batch
 from .held import Held, Release, Stage
 from .lanes import Lanes
@@ -72,12 +72,11 @@ class Subscription:
         self._report = report
         self._wakes = wakes
         self._places = places
-        self._fail = fail
         self._holds: dict[int, Held] = {}
         self._idle = anyio.Event()
-        self._warned_of_delay = False
         self.waker = Waker(clock, random, plan.poll_interval.total_seconds())
         self._workers = Workers[Held | Batch](plan.workers, by_key=plan.by_key, deliver=self._work)
+        self._conclusions = Conclusions(plan, random, report, fail=fail, let_go=self._let_go)
         self._intake = Intake(
             self._holds,
             form.lease,
@@ -218,14 +217,10 @@ class Subscription:
         self._workers.hand_over(work, work.claimed.key if isinstance(work, Held) else None)
 
     def _move(self, held: Held) -> None:
-        settlement = decide(
-            Spent(),
-            attempt=held.claimed.attempt or 1,
-            policy=self.plan.policy,
-            random=self._random,
-            group=held.claimed.group,
-        )
-        self._settler.add(held, settlement or Settlement(Verb.GIVE_BACK))
+        self._settler.add(held, self._conclusions.spent(held))
+
+    def _let_go(self, held: Held) -> None:
+        self._settler.let_go(held)
 
     async def _work(self, work: Held | Batch) -> None:
         if isinstance(work, Held):
@@ -241,7 +236,7 @@ class Subscription:
             return
         held.stage = Stage.RUNNING
         handled = await handle(held, self.plan, **self._known(held))
-        ending = self._conclude(held, handled)
+        ending = self._conclusions.handled(held, handled)
         if ending is not None:
             await self._settler.end(held, ending)
 
@@ -251,7 +246,7 @@ class Subscription:
                 self._lose(held, "it ran out before its handler could begin")
         read, unread = read_batch(batch.start(), self.plan, self._known)
         for held, handled in unread:
-            ending = self._conclude(held, handled)
+            ending = self._conclusions.handled(held, handled)
             if ending is not None:
                 self._settler.add(held, ending)
         if not read:
@@ -259,7 +254,7 @@ class Subscription:
         endings: list[tuple[Held, Settlement | Release]] = []
         told: BaseException | None = None
         for held, handled in await handle_batch(batch, self.plan, read):
-            ending = self._conclude(held, handled, traceback=handled.error is not told)
+            ending = self._conclusions.handled(held, handled, traceback=handled.error is not told)
             told = handled.error
             if ending is not None:
                 endings.append((held, ending))
@@ -277,58 +272,11 @@ class Subscription:
             "deadline": held.deadline,
         }
 
-    def _conclude(
-        self, held: Held, handled: Handled, *, traceback: bool = True
-    ) -> Settlement | Release | None:
-        """What is to be written; None: nothing, and somebody else sees to it."""
-        if handled.error is not None and not isinstance(handled.error, Exception):
-            self._fail(handled.error)
-            return self._to_release(held, counted=True)
-        if held.lost.is_set() or handled.ending is None:
-            return self._to_release(held, counted=held.has_returned)
-        settlement = decide(
-            handled.ending,
-            attempt=held.claimed.attempt or 1,
-            policy=self.plan.policy,
-            random=self._random,
-            group=held.claimed.group,
-        )
-        if handled.error is not None:
-            self._report.failed(held, handled.error, traceback=traceback)
-        if settlement is None:
-            self._fail(handled.error or RuntimeError("a handler failed"))
-            return self._to_release(held, counted=True)
-        self._note(held, handled)
-        return settlement
-
-    def _note(self, held: Held, handled: Handled) -> None:
-        match handled.ending:
-            case Returned(Drop(reason)):
-                held.outcome, held.note = "drop", reason
-            case Returned(Retry(delay)) if delay and not self.plan.policy.has_retry_after:
-                if not self._warned_of_delay:
-                    self._warned_of_delay = True
-                    self._report.trouble(
-                        f"retry_after({delay}) needs a retry_after column, which table "
-                        f"{self.plan.table!r} does not have: the row is handed out again at once"
-                    )
-            case Returned():
-                pass
-            case _:
-                held.outcome = "drop"
-                held.note = "its failure policy is 'drop'"
-
     def _release(self, held: Held) -> None:
         """Give back a row that no handler has."""
-        release = self._to_release(held)
+        release = self._conclusions.release(held)
         if release is not None:
             self._settler.add(held, release)
-
-    def _to_release(self, held: Held, *, counted: bool = False) -> Release | None:
-        if held.lost.is_set():
-            self._settler.let_go(held)
-            return None
-        return Release(give_back=held.claimed.counted and not counted)
 
     def _lose(self, held: Held, reason: str) -> None:
         held.lost_error = self._report.lost(held, reason)

@@ -48,6 +48,10 @@ from inboxkit import (
     role,
     subscriber,
 )
+from inboxkit._runtime.accepting import Intake
+from inboxkit._runtime.held import Held, Stage
+from inboxkit._runtime.reporting import Reporter
+from inboxkit.abc import Claim, Claimed, Fence, Reading
 from inboxkit_testing import TestApp, Timeline, VirtualClock, World
 from inboxkit_testing.app import Call
 
@@ -604,6 +608,49 @@ async def test_fifo_queues_have_batches_of_one_and_groups_share_a_batch(
             await virtual_clock.settle()
             assert (handler.calls, len(handler.deliveries)) == (heads, len(heads))
             assert [one.group for one in handler.deliveries[0]][:2] == ["a", "b"]
+
+
+async def test_a_batch_waits_for_answers_about_its_rows(virtual_clock: VirtualClock) -> None:
+    """Its row was let go of by the server, and the older delivery's answer is on its way."""
+    reading = Reading(virtual_clock.now(), virtual_clock.monotonic())
+    holds: dict[int, Held] = {}
+    begun: list[Any] = []
+    released: list[Held] = []
+    intake = Intake(
+        holds,
+        None,
+        Reporter("service", "jobs", virtual_clock),
+        holds_together=True,
+        batch=3,
+        hand_over=begun.append,
+        move=begun.append,
+        release=released.append,
+        lose=lambda held, reason: begun.append((held, reason)),
+    )
+
+    def claim(hold: int, *ids: int) -> list[Held]:
+        rows = [Claimed(Fence(id, (), 1, hold), reading, 1, True, id == 9) for id in ids]
+        intake.accept(Claim(tuple(rows), reading), False)
+        return [held for held in holds.values() if held.claimed.fence.hold == hold]
+
+    for number, is_resting in ((1, False), (3, True)):
+        first, spent = claim(number, 1, 9)
+        assert begun == [spent, first.batch]
+        for held in (first, spent):
+            held.stage = Stage.ENDED
+        begun.clear()
+        again = claim(number + 1, 1, 2, 9)
+        assert begun == []
+        intake.answered(spent, is_resting)
+        assert (begun == [again[2]], released == [again[2]]) == (not is_resting, is_resting)
+        intake.answered(first, is_resting)
+        assert (begun[1:], released[1:]) == (
+            ([], again[:2]) if is_resting else ([again[0].batch], [])
+        )
+        assert again[0].batch is not None
+        assert again[0].batch.rows == tuple(again[:2])
+        begun.clear()
+        holds.clear()
 
 
 async def test_row_mode_and_middleware(
