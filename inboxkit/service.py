@@ -162,9 +162,10 @@ class Service:
 
         Args:
             subscriber: A function decorated by `@subscriber(queue)`.
-            workers: Handlers at a time. A FIFO queue is served by one, whatever this says; every group
-                of a FIFO table by so many, each at another group.
-            workers_by_key: In place of `workers`: so many, one partition key always at the same one.
+            workers: Handlers at a time, each with a row or a batch. A FIFO queue is served by one, whatever
+                this says; every group of a FIFO table by so many, each at another group.
+            workers_by_key: In place of `workers`: so many, one partition key always at the same one. Not
+                with batches, which have rows of many keys.
             max_attempts: The delivery of this number is the last: a retry or failure of it goes to
                 the dead letter. Comes with `dead_letter`.
             dead_letter: A group of the same table (or a queue); for every group of a table a name with
@@ -172,7 +173,8 @@ class Service:
                 a table with the same columns.
             on_error: What a handler's exception leads to: a `Backoff`, ``"drop"`` or ``"stop"``.
             on_decode_error: The same for a payload that cannot be read.
-            timeout: Most time for one delivery; past it the handler is cancelled, and it failed.
+            timeout: Most time for one delivery, or one batch; past it the handler is cancelled, and it
+                failed.
 
         Raises:
             DeclarationError: The settings contradict each other, the table or another subscription.

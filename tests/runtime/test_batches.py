@@ -304,7 +304,16 @@ async def test_what_a_handler_may_return_and_what_becomes_of_each_row(
     assert await locks(inbox_database) == 0
 
 
-@pytest.mark.parametrize("how", ["error", "timeout", "value", "own cancellation"])
+@pytest.mark.parametrize(
+    ("how", "queue"),
+    [
+        *(("error", form) for form in QUEUES),
+        *(("timeout", form) for form in QUEUES),
+        ("value", "lease"),
+        ("own cancellation", "advisory"),
+    ],
+    indirect=["queue"],
+)
 async def test_a_failure_is_each_rows_own_attempt(
     inbox_database: Database,
     virtual_clock: VirtualClock,
