@@ -18,7 +18,7 @@ from ._forms import open_form
 from ._including import Included
 from ._including_together import left_to_others
 from ._runtime.delivery import Delivery
-from ._runtime.plan import Middleware, Plan
+from ._runtime.plan import Plan, Wrapping
 from ._runtime.reporting import Outage, Reporter
 from ._runtime.room import Room
 from ._runtime.subscription import Subscription
@@ -45,7 +45,7 @@ async def compose(
     broker: Broker,
     instance: str,
     state: Any,
-    middleware: tuple[Middleware, ...],
+    middleware: tuple[Wrapping, ...],
     fail: Callable[[BaseException], None],
     resources: AsyncExitStack,
 ) -> list[Subscription]:
@@ -86,7 +86,7 @@ async def _compose_one(
     broker: Broker,
     report: Reporter,
     state: Any,
-    middleware: tuple[Middleware, ...],
+    middleware: tuple[Wrapping, ...],
     fail: Callable[[BaseException], None],
     resources: AsyncExitStack,
 ) -> Subscription:
@@ -120,6 +120,7 @@ async def _compose_one(
         table=one.spec.name,
         group=queue.only_group,
         handler=_handler(one),
+        batch=_batch_size(one),
         decode=_decoder(one),
         make_delivery=_delivery_maker(one, broker, state),
         policy=_policy(one),
@@ -128,12 +129,14 @@ async def _compose_one(
         may_claim_beside=not one.spec.fifo and one.spec.partition_key is None,
         poll_interval=queue.poll_interval or broker.poll_interval,
         timeout=one.timeout,
-        middleware=middleware,
+        middleware=tuple(one.each for one in middleware),
+        batch_middleware=tuple(one.batch for one in middleware if one.batch is not None),
         is_every_group=one.is_every_group,
         dead_letter_table=one.dead_key[0] if one.dead_key is not None else None,
     )
     # Where this process keeps the keys, rows in work take no session of the pool.
-    places = database.room if keys is None else Room(_QUEUED_PER_WORKER * plan.workers)
+    most = _QUEUED_PER_WORKER * plan.workers * (plan.batch or 1)
+    places = database.room if keys is None else Room(most)
     return Subscription(
         plan,
         form,
@@ -168,8 +171,17 @@ def _policy(one: Included) -> Policy:
     )
 
 
-def _handler(one: Included) -> Callable[[Delivery[Any, Any]], Awaitable[Any]]:
+def _batch_size(one: Included) -> int | None:
+    """Of a FIFO queue one row is in work: a batch of one."""
+    if one.subscriber.batch is not None and one.spec.fifo and not one.is_every_group:
+        return 1
+    return one.subscriber.batch
+
+
+def _handler(one: Included) -> Callable[[Any], Awaitable[Any]]:
     function = one.subscriber.function
+    if one.subscriber.batch is not None:
+        return function
     if one.subscriber.takes_delivery:
         return lambda delivery: function(delivery.message, delivery)
     return lambda delivery: function(delivery.message)

@@ -101,6 +101,7 @@ def check_included(
     where = f"subscription {subscriber.queue.name!r}"
     spec = subscriber.queue.spec
     _check_workers(where, spec, workers, workers_by_key)
+    _check_batch(where, subscriber, workers_by_key)
     _check_cap(where, spec, max_attempts, dead_letter)
     for name, policy in (("on_error", on_error), ("on_decode_error", on_decode_error)):
         if not isinstance(policy, Backoff) and policy not in _FAILURE_NAMES:
@@ -133,6 +134,15 @@ def _check_workers(where: str, spec: InboxSpec, workers: int, by_key: int | None
         raise DeclarationError(
             f"{where}: workers_by_key needs a partition key, which table {spec.name!r} does not "
             "have; give one of its columns role.partition_key()"
+        )
+
+
+def _check_batch(where: str, subscriber: Subscriber[Any, Any], by_key: int | None) -> None:
+    if subscriber.batch is not None and by_key is not None:
+        raise DeclarationError(
+            f"{where}: {subscriber.name!r} takes batches, and rows of many keys are in one: "
+            "workers_by_key would not keep the order of a key's rows; give workers in its place, or "
+            "leave batch out"
         )
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ._core.handler import handler_name
 from ._including import Included
+from ._runtime.plan import Wrapping
 from .errors import DeclarationError
 
-__all__ = ["check_together", "left_to_others"]
+__all__ = ["check_middleware", "check_together", "left_to_others"]
 
 
 def check_together(included: Sequence[Included]) -> None:
@@ -31,6 +33,22 @@ def check_together(included: Sequence[Included]) -> None:
         for target in included:
             if one.has_dead_letters_of(target):
                 _check_cap_of_dead_letters(one, target)
+
+
+def check_middleware(included: Sequence[Included], middleware: Sequence[Wrapping]) -> None:
+    """Check that no handler goes without a middleware.
+
+    Raises:
+        DeclarationError: A handler takes batches, and a middleware single deliveries alone.
+    """
+    batched = [one.subscriber for one in included if one.subscriber.batch is not None]
+    for one in middleware:
+        if batched and one.batch is None:
+            raise DeclarationError(
+                f"subscription {batched[0].queue.name!r}: {batched[0].name!r} takes batches, and the "
+                f"middleware {handler_name(one.each)!r} single deliveries; say what goes around batches: "
+                f"use({handler_name(one.each)}, batch=…), an async function of the list and call_next"
+            )
 
 
 def left_to_others(one: Included, included: Sequence[Included]) -> frozenset[str]:

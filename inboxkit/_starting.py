@@ -15,7 +15,7 @@ from ._composing import compose
 from ._including import Included
 from ._notifying import listener_of
 from ._runtime.listening import listening
-from ._runtime.plan import Middleware
+from ._runtime.plan import Wrapping
 from ._runtime.reporting import log
 from ._runtime.serving import serve
 from ._runtime.skew import watching
@@ -41,7 +41,7 @@ class Program:
     startup: Sequence[StartupHook]
     lifespan: Callable[[], AbstractAsyncContextManager[Any]] | None
     """Its value is the deliveries' state."""
-    middleware: tuple[Middleware, ...]
+    middleware: tuple[Wrapping, ...]
     drain_seconds: float
 
     async def run(

@@ -233,7 +233,8 @@ class Fence:
     attempt: int | None = None
     """What the claim stored as the row's attempt; None: no such column, or it was undecodable."""
     hold: int | None = None
-    """The form's number of the session that holds the row; None: no session does (lease form)."""
+    """The form's number of the session that holds the row, which is also that of the other rows of its
+    claim where the form `holds_together`; None: no session does (lease form)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,8 +307,10 @@ class Settled:
     row is not there (or is finished). failed: nothing happened, may be repeated where a lease holds the
     row. unknown: sent, answer lost."""
     due: datetime | None = None
-    """Where written: the instant at which the row is due again, if it is; None of one that is: now."""
+    """Where written: the instant at which the row is due again, if it is; None of one that is: now. Where
+    failed: until when the form passes the row over; None: not at all."""
     error: BaseException | None = None
+    """None of a failed one: that of another row of its session failed."""
 
 
 class ClaimForm(Protocol):
@@ -325,10 +328,21 @@ class ClaimForm(Protocol):
         """How long a claim holds unrenewed; None: the hold is a connection."""
         ...
 
+    @property
+    def holds_together(self) -> bool:
+        """Whether one session holds all rows of a claim; else each has one of its own, or a lease.
+
+        Rows of one session end together: all their settlements come in one call of `settle`, are
+        written one after the other and committed by the last. Where one fails none is written, and all
+        are answered so. Rows of the session that the call does not name are given back as they are.
+        """
+        return False
+
     async def claim(self, *, limit: int) -> Claim:
         """Take up to `limit` due rows, in claim order, in one statement or transaction.
 
-        Where sessions hold rows, several claims of one row each may be in flight.
+        Where sessions hold rows, several claims may be in flight. Where each row has a session of its
+        own, no claim waits for a second one: it takes fewer rows.
 
         Raises:
             DatabaseError: Nothing was claimed, or (OutcomeUnknownError) rows may have been and come
@@ -355,8 +369,8 @@ class ClaimForm(Protocol):
     async def settle(self, settlements: Sequence[tuple[Fence, Settlement]]) -> list[Settled]:
         """Write settlements together, in one transaction; on a failure each by itself, in one more.
 
-        Where sessions hold rows: each on its own, and a failure gives the row back. HOLD, which nothing
-        but a lease can write, is then GIVE_BACK.
+        Where sessions hold rows: each session on its own, and a failure gives its rows back. HOLD, which
+        nothing but a lease can write, is then GIVE_BACK.
 
         Never raises for the database's sake: every settlement gets its `Settled`, in order.
         """
@@ -365,7 +379,8 @@ class ClaimForm(Protocol):
     async def release(self, releases: Sequence[tuple[Fence, bool]]) -> list[Settled]:
         """Give rows back unsettled, once; the flag says whether the claim's count is taken back.
 
-        Also called, with True, for rows whose session has ended, so that it is let go of.
+        Of rows that one session holds either all are given or none. Also called, with True, for rows
+        whose session has ended, so that it is let go of.
         """
         ...
 

@@ -278,19 +278,22 @@ class Database:
         """Read the clock as a script does: where it is the server's, by asking it."""
         return await self.run(READ_CLOCK)
 
-    async def acquire(self) -> DriverConnection:
+    async def acquire(self, *, wait: bool = True) -> DriverConnection:
         """Take a session of the pool for the runtime, which gives it to `release` again.
 
         Services use `connection` and `transaction`.
 
+        Args:
+            wait: Whether to wait until one is free.
+
         Raises:
-            PoolTimeoutError: None became free within 30 seconds.
+            PoolTimeoutError: None became free within 30 seconds, or was free.
             DatabaseBusyError: A new one was needed, and the database could not be reached.
             ClosedError: The database is not open.
         """
         if self._pool is None:
             raise self._not_open()
-        return await self._pool.acquire()
+        return await self._pool.acquire(wait=wait)
 
     async def release(self, connection: DriverConnection, /) -> None:
         """Take back what `acquire` lent; one inside a transaction is rolled back first.

@@ -17,8 +17,8 @@ from ._core.backoff import Backoff
 from ._core.handler import is_async
 from ._core.settlement import FailurePolicy
 from ._including import Included, check_included
-from ._including_together import check_together
-from ._runtime.plan import Middleware
+from ._including_together import check_middleware, check_together
+from ._runtime.plan import BatchMiddleware, Middleware, Wrapping
 from ._runtime.running import bare_errors, stop_at_signals
 from ._runtime.stopping import Phase, Stop
 from ._runtime.watchdog import Watchdog
@@ -95,7 +95,7 @@ class Service:
         self._drain_timeout = drain_timeout
         self._included: list[Included] = []
         self._startup: list[StartupHook] = []
-        self._middleware: list[Middleware] = []
+        self._middleware: list[Wrapping] = []
         self._is_running = False
 
     @property
@@ -162,9 +162,10 @@ class Service:
 
         Args:
             subscriber: A function decorated by `@subscriber(queue)`.
-            workers: Handlers at a time. A FIFO queue is served by one, whatever this says; every group
-                of a FIFO table by so many, each at another group.
-            workers_by_key: In place of `workers`: so many, one partition key always at the same one.
+            workers: Handlers at a time, each with a row or a batch. A FIFO queue is served by one, whatever
+                this says; every group of a FIFO table by so many, each at another group.
+            workers_by_key: In place of `workers`: so many, one partition key always at the same one. Not
+                with batches, which have rows of many keys.
             max_attempts: The delivery of this number is the last: a retry or failure of it goes to
                 the dead letter. Comes with `dead_letter`.
             dead_letter: A group of the same table (or a queue); for every group of a table a name with
@@ -172,7 +173,8 @@ class Service:
                 a table with the same columns.
             on_error: What a handler's exception leads to: a `Backoff`, ``"drop"`` or ``"stop"``.
             on_decode_error: The same for a payload that cannot be read.
-            timeout: Most time for one delivery; past it the handler is cancelled, and it failed.
+            timeout: Most time for one delivery, or one batch; past it the handler is cancelled, and it
+                failed.
 
         Raises:
             DeclarationError: The settings contradict each other, the table or another subscription.
@@ -190,6 +192,7 @@ class Service:
             timeout=timeout,
         )
         check_together([*self._included, one])
+        check_middleware([one], self._middleware)
         self._included.append(one)
         self.broker.add_queue(one.queue, subscriber.message_type)
 
@@ -207,18 +210,31 @@ class Service:
         self._startup.append(hook)
         return hook
 
-    def use(self, middleware: Middleware) -> Middleware:
+    def use(self, middleware: Middleware, *, batch: BatchMiddleware | None = None) -> Middleware:
         """Wrap every handler: ``async (delivery, call_next) -> Outcome``; the first used is outermost.
 
         `call_next(delivery)` returns the handler's outcome, or raises what it raised; LeaseLostError
         where the hold was lost, ClosedError where the service cancelled it.
+
+        Args:
+            middleware: Goes around handlers of single deliveries.
+            batch: Goes around handlers of batches in its place, once a batch:
+                ``async (deliveries, call_next)`` that returns what such a handler may.
+                `call_next(deliveries)` returns a list with one outcome for each, or raises.
+
+        Raises:
+            DeclarationError: One is no async function; or there is no `batch`, and a handler that was
+                included takes batches: it would go without.
         """
-        if not is_async(middleware):
-            raise DeclarationError(
-                f"service {self.name!r}: use() takes an async function of a delivery and call_next, not "
-                f"{middleware!r}; write async def"
-            )
-        self._middleware.append(middleware)
+        for function, what in ((middleware, "a delivery"), (batch, "a list of deliveries")):
+            if function is not None and not is_async(function):
+                raise DeclarationError(
+                    f"service {self.name!r}: use() takes an async function of {what} and call_next, not "
+                    f"{function!r}; write async def"
+                )
+        wrapping = Wrapping(middleware, batch)
+        check_middleware(self._included, [wrapping])
+        self._middleware.append(wrapping)
         return middleware
 
     async def run(self) -> None:

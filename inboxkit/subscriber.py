@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Generic, overload
 
 from typing_extensions import ParamSpec, TypeVar
 
+from inboxkit._batching import batch_message_type, check_batch_size
 from inboxkit._core.annotations import show, strip
 from inboxkit._core.handler import (
     handler_name,
@@ -29,9 +30,15 @@ __all__ = ["Subscriber", "subscriber"]
 RowT = TypeVar("RowT", default=Any)
 MessageT = TypeVar("MessageT", default=Any)
 P = ParamSpec("P", default=...)
-ResultT_co = TypeVar("ResultT_co", bound=Outcome | None, covariant=True, default=Outcome | None)
+ResultT_co = TypeVar(
+    "ResultT_co",
+    bound=Outcome | Sequence[Outcome] | None,
+    covariant=True,
+    default=Outcome | Sequence[Outcome] | None,
+)
 """Covariant, or `Service.include` would take no handler that is declared to return an Outcome."""
 ResultT = TypeVar("ResultT", bound=Outcome | None)
+BatchResultT = TypeVar("BatchResultT", bound=Outcome | Sequence[Outcome] | None)
 
 
 class Subscriber(Generic[RowT, MessageT, P, ResultT_co]):
@@ -46,6 +53,8 @@ class Subscriber(Generic[RowT, MessageT, P, ResultT_co]):
     """What payloads are decoded to; the row's class (Mapping for a table described by hand) in row mode."""
     takes_delivery: bool
     """Whether the function is called with the delivery too."""
+    batch: int | None
+    """Most deliveries that the function takes at once, as a list; None: one message at a time."""
 
     def __init__(
         self,
@@ -54,12 +63,14 @@ class Subscriber(Generic[RowT, MessageT, P, ResultT_co]):
         *,
         message_type: Any,
         takes_delivery: bool,
+        batch: int | None = None,
     ) -> None:
         self.queue = queue
         self.function = function
         self.name = handler_name(function)
         self.message_type = message_type
         self.takes_delivery = takes_delivery
+        self.batch = batch
         functools.update_wrapper(self, function, updated=())
 
     @property
@@ -95,15 +106,50 @@ class _Decorator(Generic[RowT, MessageT]):
         return _subscribe(self._queue, function, sys._getframe(1).f_locals)
 
 
-def subscriber(queue: InboxQueue[RowT, MessageT], /) -> _Decorator[RowT, MessageT]:
+class _BatchDecorator(Generic[RowT, MessageT]):
+    """Takes the handler of batches."""
+
+    def __init__(self, queue: InboxQueue[RowT, MessageT], batch: int) -> None:
+        self._queue = queue
+        self._batch = batch
+
+    def __call__(
+        self,
+        function: Callable[[list[Delivery[RowT, MessageT]]], Coroutine[Any, Any, BatchResultT]],
+        /,
+    ) -> Subscriber[RowT, MessageT, [list[Delivery[RowT, MessageT]]], BatchResultT]:
+        subscribed: Any = _subscribe(self._queue, function, sys._getframe(1).f_locals, self._batch)
+        return subscribed  # type: ignore[no-any-return]
+
+
+@overload
+def subscriber(
+    queue: InboxQueue[RowT, MessageT], /, *, batch: None = None
+) -> _Decorator[RowT, MessageT]: ...
+@overload
+def subscriber(
+    queue: InboxQueue[RowT, MessageT], /, *, batch: int
+) -> _BatchDecorator[RowT, MessageT]: ...
+def subscriber(queue: Any, /, *, batch: int | None = None) -> Any:
     """Make an async function the handler of a queue.
 
     Its first parameter is the message (the row, on a table without payload); a second one, annotated
     `Delivery`, is the context. It returns an outcome, or None to ack. Further parameters need defaults
     and are never given.
 
+    With `batch` it is called with a list of deliveries, in claim order, as one claim took them: so many
+    as are due, never waiting for more. It returns one outcome for all, None to ack all, or a list with
+    one outcome for each. In a list of another length nothing tells which outcome is whose: every
+    delivery has failed. An element that is no outcome fails its own delivery alone. An exception fails
+    all, each by its own attempt. A delivery whose hold is lost has its `lost` set and nothing is
+    written for it; the handler is cancelled once that is so for all. In the row lock form the
+    settlements of a batch are committed together: where one fails, all rows are handed out again, one
+    by one.
+
     Args:
         queue: Whose rows it handles.
+        batch: Most rows of one call, at least 1; of a FIFO queue there is never more than one. None:
+            one message a call.
 
     Raises:
         DeclarationError: The queue is none; or, when the function is given, it cannot be its handler.
@@ -112,10 +158,15 @@ def subscriber(queue: InboxQueue[RowT, MessageT], /) -> _Decorator[RowT, Message
         raise DeclarationError(
             f'subscriber() takes an InboxQueue, not {queue!r}; write @subscriber(InboxQueue(Row, "name"))'
         )
-    return _Decorator(queue)
+    if batch is None:
+        return _Decorator(queue)
+    check_batch_size(queue, batch)
+    return _BatchDecorator(queue, batch)
 
 
-def _subscribe(queue: InboxQueue[Any, Any], function: Any, local: Mapping[str, Any]) -> Any:
+def _subscribe(
+    queue: InboxQueue[Any, Any], function: Any, local: Mapping[str, Any], batch: int | None = None
+) -> Any:
     if isinstance(function, Subscriber):
         raise DeclarationError(
             f"{function.name} is a subscriber of {function.queue.name!r} already; give each its own "
@@ -124,6 +175,9 @@ def _subscribe(queue: InboxQueue[Any, Any], function: Any, local: Mapping[str, A
     label = f"handler {handler_name(function)} of queue {queue.name!r}"
     if not is_async(function):
         raise DeclarationError(f"{label} is not async; write async def")
+    if batch is not None:
+        kind = batch_message_type(label, queue, function, local)
+        return Subscriber(queue, function, message_type=kind, takes_delivery=False, batch=batch)
     first, second = parameters(label, function)
     takes_delivery = second is not None
     if second is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -45,9 +45,9 @@ class SubscriberLog:
 
     name: str
     calls: list[Any] = field(default_factory=list)
-    """The decoded messages."""
+    """The decoded messages; of a handler of batches, lists of them."""
     runs: list[Call] = field(default_factory=list)
-    """The same with what came of them, in order of their ends."""
+    """The same with what came of them, in order of their ends; one for each message of a batch."""
 
     def assert_called_once(self) -> None:
         """Raise AssertionError unless there was exactly one call."""
@@ -101,7 +101,7 @@ class TestApp:
         """What handlers answered, in order."""
         for subscriber in service.subscribers:
             self._logs[subscriber.queue.name] = SubscriberLog(subscriber.name)
-        service.use(self._record)
+        service.use(self._record, batch=self._record_batch)
 
     async def __aenter__(self) -> Self:
         await self._resources.__aenter__()
@@ -190,6 +190,26 @@ class TestApp:
         log.runs.append(Call(delivery.message, delivery.id, attempt, outcome, None))
         self.outcomes.append(outcome)
         return outcome
+
+    async def _record_batch(
+        self, deliveries: list[Delivery[Any, Any]], call_next: Any
+    ) -> list[Outcome]:
+        log = self._logs[deliveries[0].queue.name]
+        log.calls.append([delivery.message for delivery in deliveries])
+
+        def note(outcomes: Sequence[Outcome | None], error: BaseException | None) -> None:
+            for delivery, outcome in zip(deliveries, outcomes, strict=True):
+                attempt = delivery.attempt if delivery.queue.spec.attempt is not None else None
+                log.runs.append(Call(delivery.message, delivery.id, attempt, outcome, error))
+
+        try:
+            outcomes: list[Outcome] = await call_next(deliveries)
+        except BaseException as error:
+            note([None] * len(deliveries), error)
+            raise
+        note(outcomes, None)
+        self.outcomes += outcomes
+        return outcomes
 
 
 def _is_finished(spec: InboxSpec, row: Any) -> bool:

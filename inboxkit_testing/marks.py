@@ -76,38 +76,49 @@ def note_calls(service: Service) -> None:
     """
 
     async def note(delivery: Delivery[Any, Any], call_next: Any) -> Outcome:
-        known: dict[str, Any] = {
-            "instance": service.name,
-            "queue": delivery.queue.name,
-            "id": delivery.id,
-            "attempt": _attempt(delivery),
-            "group": delivery.group,
-            "key": delivery.key,
-        }
-        priority, due = _column(delivery, "priority"), _column(delivery, "retry_after")
-        send(Began(at=delivery.clock.now(), priority=priority, due=due, **known))
+        known = _begin(service, delivery)
         outcome = "cancelled"
         try:
             answer: Outcome = await call_next(delivery)
             outcome = _name_of(answer)
-        except Settle as signal:
-            outcome = _name_of(signal.outcome)
-            raise
-        except anyio.get_cancelled_exc_class():
-            raise
-        except LeaseLostError:
-            outcome = "lost"
-            raise
-        except ClosedError:
-            raise
         except BaseException as error:
-            outcome = type(error).__name__
+            outcome = _name_of_error(error)
             raise
         finally:
             send(Ended(at=delivery.clock.now(), outcome=outcome, **known))
         return answer
 
-    service.use(note)
+    async def note_batch(deliveries: list[Delivery[Any, Any]], call_next: Any) -> list[Outcome]:
+        begun = [_begin(service, delivery) for delivery in deliveries]
+        outcomes = ["cancelled"] * len(deliveries)
+        try:
+            answers: list[Outcome] = await call_next(deliveries)
+            outcomes = [_name_of(answer) for answer in answers]
+        except BaseException as error:
+            outcomes = [_name_of_error(error)] * len(deliveries)
+            raise
+        finally:
+            for delivery, known, outcome in zip(deliveries, begun, outcomes, strict=True):
+                named = "lost" if delivery.lost.is_set() else outcome
+                send(Ended(at=delivery.clock.now(), outcome=named, **known))
+        return answers
+
+    service.use(note, batch=note_batch)
+
+
+def _begin(service: Service, delivery: Delivery[Any, Any]) -> dict[str, Any]:
+    """Note the beginning; returns what the end is to say too."""
+    known: dict[str, Any] = {
+        "instance": service.name,
+        "queue": delivery.queue.name,
+        "id": delivery.id,
+        "attempt": _attempt(delivery),
+        "group": delivery.group,
+        "key": delivery.key,
+    }
+    priority, due = _column(delivery, "priority"), _column(delivery, "retry_after")
+    send(Began(at=delivery.clock.now(), priority=priority, due=due, **known))
+    return known
 
 
 def send(event: events.Event) -> None:
@@ -121,6 +132,18 @@ def _name_of(outcome: Outcome) -> str:
     if isinstance(outcome, Ack):
         return "ack"
     return "drop" if isinstance(outcome, Drop) else "retry"
+
+
+def _name_of_error(error: BaseException) -> str:
+    match error:
+        case Settle(outcome=outcome):
+            return _name_of(outcome)
+        case LeaseLostError():
+            return "lost"
+        case ClosedError():
+            return "cancelled"
+    is_cancelled = isinstance(error, anyio.get_cancelled_exc_class())
+    return "cancelled" if is_cancelled else type(error).__name__
 
 
 def _attempt(delivery: Delivery[Any, Any]) -> int | None:

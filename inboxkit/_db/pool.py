@@ -73,11 +73,14 @@ class Pool:
         finally:
             await self.release(connection)
 
-    async def acquire(self) -> DriverConnection:
+    async def acquire(self, *, wait: bool = True) -> DriverConnection:
         """Take a connection, which must be given to `release` again.
 
+        Args:
+            wait: Whether to wait until one is free.
+
         Raises:
-            PoolTimeoutError: None became free within 30 seconds.
+            PoolTimeoutError: None became free within 30 seconds, or was free.
             DatabaseBusyError: A new one was needed, and the database could not be reached.
             DatabaseError: This task itself holds all of them.
             ClosedError: The pool was closed.
@@ -88,6 +91,8 @@ class Pool:
         task = anyio.get_current_task().id
         self._check_open()
         if not self._places.enter_nowait():
+            if not wait:
+                raise PoolTimeoutError(f"all {self._size} connections of the pool are in use")
             self._check_not_waiting_for_itself(task)
             if not await self._places.enter(timeout=_PATIENCE):
                 raise PoolTimeoutError(

@@ -46,6 +46,7 @@ class SessionAdvisoryForm:
     """Claims rows of one queue, each under a lock of a session of its own; see `open_form`."""
 
     lease: timedelta | None = None
+    holds_together = False
 
     def __init__(
         self, lender: Lender, table: Table, statements: SessionKeys, *, cap: int | None
@@ -59,22 +60,35 @@ class SessionAdvisoryForm:
         self._claims = 0
 
     async def claim(self, *, limit: int) -> Claim:
-        """Take one due row, the first in claim order whose key is free.
+        """Take due rows whose keys are free, in claim order, one of each key.
 
         Args:
-            limit: At least 1; a session holds one row, so that more are taken by more claims, side
-                by side.
+            limit: At least 1. Each row takes a session of its own; where no second one is free at
+                once, fewer rows are taken.
 
         Raises:
             DatabaseError: Nothing is held; a row may have been counted.
 
         Cancellation:
-            Nothing is held: a session that may have got a lock is dropped.
+            Nothing is held: sessions that have or may have got a lock are dropped.
         """
-        session = await self._lender.acquire()
+        claims = [await self._claim_one(wait=True)]
+        try:
+            while claims[-1].rows and len(claims) < limit:
+                claims.append(await self._claim_one(wait=False))
+        except DatabaseError:
+            pass  # what is held goes out; if there is more than a full pool, the next claim meets it
+        except BaseException:
+            await self._drop([row.fence.hold for claim in claims for row in claim.rows])
+            raise
+        rows = tuple(row for claim in claims for row in claim.rows)
+        return Claim(rows, claims[0].reading, sum(claim.undecodable for claim in claims))
+
+    async def _claim_one(self, *, wait: bool) -> Claim:
+        session = await self._lender.acquire(wait=wait)
         self._claims += 1
         # As many candidates as keys may be in others' hands here before one is left.
-        most = limit + self._claims - 1 + len(self._holds)
+        most = self._claims + len(self._holds)
         number = next(self._numbers)
         search = _Search(self._table, self._statements, self._claiming, number, most=most)
         hold: _Hold | None = None
@@ -114,9 +128,13 @@ class SessionAdvisoryForm:
 
     async def close(self) -> None:
         """Drop the sessions of rows still in work: they are back at once, and counted."""
-        holds, self._holds = list(self._holds.values()), {}
+        await self._drop(list(self._holds))
+
+    async def _drop(self, numbers: Sequence[int | None]) -> None:
+        holds = [self._holds.pop(number) for number in numbers if number is not None]
         for hold in holds:
             hold.session.terminate()
+        for hold in holds:
             await self._lender.release(hold.session)
 
     def _is_held(self, fence: Fence) -> bool:

@@ -45,6 +45,7 @@ class ProcessAdvisoryForm:
     """Claims rows of one queue, each under a key of the process; see `open_form`."""
 
     lease: timedelta | None = None
+    holds_together = False
 
     def __init__(
         self,

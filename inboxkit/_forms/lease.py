@@ -45,6 +45,8 @@ class LeaseForm:
         self._claiming = Claiming(self._table, cap=cap)
         self._settling = Settling(runner, self._table, self._statements, steps=steps)
 
+    holds_together = False
+
     @property
     def lease(self) -> timedelta:
         """How long a claim holds unrenewed."""

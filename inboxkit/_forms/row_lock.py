@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import anyio
 
@@ -33,14 +33,21 @@ _BOUND: Final = 5.0
 """Seconds for letting a guard go although the task is cancelled; then its session is dropped."""
 _ASIDE: Final = timedelta(seconds=30)
 """How long a row that cannot be read is passed over in this process."""
+_FAILED_ASIDE: Final = timedelta(seconds=10)
+"""How long a row whose settlement failed is passed over where batches are claimed: at the head of its
+queue it would keep those back that were undone with it."""
 
 _COUNT: Final = Settlement(Verb.GIVE_BACK)
+
+_Ending: TypeAlias = tuple[Fence, Settlement | None]
+"""What is to be written of a row; None: nothing."""
 
 
 class RowLockForm:
     """Claims rows of one queue by their locks. One for each subscription; see `open_form`."""
 
     lease: timedelta | None = None
+    holds_together = True
 
     def __init__(
         self,
@@ -61,9 +68,12 @@ class RowLockForm:
         self._numbers = itertools.count(1)
         self._aside: dict[Any, float] = {}
         """Ids as the driver gave them, with the monotonic second until which they are passed over."""
+        self._has_batches = False
+        self._last_reading: Reading | None = None
+        """That of the latest settlement."""
 
     async def claim(self, *, limit: int) -> Claim:
-        """Lock up to `limit` due rows, in claim order; of a FIFO group its head alone.
+        """Lock up to `limit` due rows by one session, in claim order; of a FIFO group its head alone.
 
         Raises:
             DatabaseError: Nothing was claimed.
@@ -72,6 +82,7 @@ class RowLockForm:
             Nothing stays claimed.
         """
         limit = min(limit, 1) if self._table.spec.fifo else limit
+        self._has_batches = self._has_batches or limit > 1
         number = next(self._numbers)
         connection = await self._lender.acquire()
         try:
@@ -109,15 +120,17 @@ class RowLockForm:
         return Renewal(None, lost=lost)
 
     async def settle(self, settlements: Sequence[tuple[Fence, Settlement]]) -> list[Settled]:
-        """Write each settlement on its row's own session, and give the session back."""
-        return [await self._end(fence, settlement) for fence, settlement in settlements]
+        """Write the settlements of each session in its transaction, and give the session back.
+
+        Where one fails, the session's others are undone with it, and "failed" too.
+        """
+        return await self._end_each(settlements)
 
     async def release(self, releases: Sequence[tuple[Fence, bool]]) -> list[Settled]:
         """Give rows back: undone, or (the flag is False) counted, where there is an attempt column."""
-        return [
-            await self._end(fence, None if flag or self._is_spent(fence) else _COUNT)
-            for fence, flag in releases
-        ]
+        return await self._end_each(
+            [(fence, None if flag or self._is_spent(fence) else _COUNT) for fence, flag in releases]
+        )
 
     async def close(self) -> None:
         """Give every session back, with its row."""
@@ -133,19 +146,29 @@ class RowLockForm:
         connection = self._sessions.get(fence.hold or 0)
         return connection is None or connection.is_closed
 
-    async def _end(self, fence: Fence, settlement: Settlement | None) -> Settled:
-        """Write and commit, or roll back where `settlement` is None; then the session is free."""
-        connection = self._sessions.pop(fence.hold or 0, None)
+    async def _end_each(self, endings: Sequence[_Ending]) -> list[Settled]:
+        groups: dict[int | None, list[_Ending]] = {}
+        for ending in endings:
+            groups.setdefault(ending[0].hold, []).append(ending)
+        answers = {hold: iter(await self._end(hold, group)) for hold, group in groups.items()}
+        return [next(answers[fence.hold]) for fence, _ in endings]
+
+    async def _end(self, hold: int | None, endings: Sequence[_Ending]) -> list[Settled]:
+        """End the rows of one session, which then is free."""
+        connection = self._sessions.pop(hold or 0, None)
         if connection is None:
-            return Settled("lost")
+            return [Settled("lost")] * len(endings)
         try:
             if connection.is_closed:
-                return Settled("lost")
-            return await self._write(connection, fence, settlement)
+                return [Settled("lost")] * len(endings)
+            return await self._write(connection, endings)
         except OutcomeUnknownError as error:
-            return Settled("unknown", error=error)
+            return [Settled("unknown", error=error)] * len(endings)
         except InboxkitError as error:
-            return Settled("lost" if connection.is_closed else "failed", error=error)
+            if connection.is_closed:
+                return [Settled("lost", error=error)] * len(endings)
+            due = self._pass_over(endings[0][0]) if len(endings) == 1 else None
+            return [Settled("failed", due, error)] * len(endings)
         finally:
             await self._give_back(connection)
 
@@ -172,20 +195,52 @@ class RowLockForm:
             await self._lender.release(connection)
 
     async def _write(
-        self, connection: DriverConnection, fence: Fence, settlement: Settlement | None
-    ) -> Settled:
-        write = _write_of(settlement) if settlement is not None else None
-        if settlement is None or write is None or not self._statements.writes(write):
-            await connection.rollback()
-            return Settled("lost" if connection.is_closed else "written")
-        steps = partial(self._steps, write, fence, settlement.delay)
-        due = await connection.run(Script("settle", steps, "none"))
-        await connection.commit()
-        return Settled("written", due)
+        self, connection: DriverConnection, endings: Sequence[_Ending]
+    ) -> list[Settled]:
+        """Write and commit, or roll back where nothing is to be written."""
+        answers: list[Settled] = []
+        is_written = False
+        for fence, settlement in endings:
+            write = _write_of(settlement) if settlement is not None else None
+            if settlement is None or write is None or not self._statements.writes(write):
+                answers.append(Settled("written"))
+                continue
+            steps = partial(self._steps, write, fence, settlement.delay)
+            try:
+                due = await connection.run(Script("settle", steps, "none"))
+            except OutcomeUnknownError:
+                raise
+            except InboxkitError as error:
+                if connection.is_closed or len(endings) == 1:
+                    raise
+                return self._undone(endings, fence, error)
+            answers.append(Settled("written", due))
+            is_written = True
+        if is_written:
+            await connection.commit()
+            return answers
+        await connection.rollback()
+        return [Settled("lost")] * len(endings) if connection.is_closed else answers
+
+    def _undone(
+        self, endings: Sequence[_Ending], failed: Fence, error: InboxkitError
+    ) -> list[Settled]:
+        answer = Settled("failed", self._pass_over(failed), error)
+        return [answer if fence is failed else Settled("failed") for fence, _ in endings]
+
+    def _pass_over(self, fence: Fence) -> datetime | None:
+        """Returns until when."""
+        reading = self._last_reading
+        if not self._has_batches or reading is None:
+            return None
+        id = self._table.id.encode(fence.id)
+        self._aside[id] = reading.monotonic + _FAILED_ASIDE.total_seconds()
+        return add(reading.now, _FAILED_ASIDE)
 
     def _steps(
         self, write: Write, fence: Fence, delay: timedelta, reading: Reading
     ) -> Steps[datetime | None]:
+        self._last_reading = reading
         due: datetime | None = None
         value: Any = None
         if write.verb is Verb.GIVE_BACK:

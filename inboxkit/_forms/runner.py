@@ -23,11 +23,14 @@ class Runner(Protocol):
 class Lender(Protocol):
     """Lends sessions for as long as a row is in work; a `Database` is one."""
 
-    async def acquire(self) -> DriverConnection:
+    async def acquire(self, *, wait: bool = True) -> DriverConnection:
         """Take a session of the pool, which must be given to `release` again.
 
+        Args:
+            wait: Whether to wait until one is free.
+
         Raises:
-            PoolTimeoutError: None became free within 30 seconds.
+            PoolTimeoutError: None became free within 30 seconds, or was free.
             DatabaseBusyError: A new one was needed, and the database could not be reached.
             ClosedError: The database is not open.
         """

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -15,6 +15,9 @@ from inboxkit._core import lease as leases
 from inboxkit._core.settlement import Settlement
 from inboxkit.abc import Claimed, Fence, Reading
 from inboxkit.errors import LeaseLostError
+
+if TYPE_CHECKING:
+    from .batches import Batch
 
 __all__ = ["Held", "Release", "Stage"]
 
@@ -82,6 +85,12 @@ class Held:
     successor: Held | None = None
     """A delivery of the same row that was claimed before the answer to this one's settlement came: it
     waits for that, since the row may have to rest."""
+    waits: bool = False
+    """It is such a delivery, and the answer has not come."""
+    batch: Batch | None = None
+    """The rows that one call of the handler takes with it; None: it takes one."""
+    together: list[Held] = field(default_factory=list)
+    """All rows of the session that holds it, where they end by one write; empty: it ends alone."""
     outcome: str = "ack"
     """``"ack"`` or ``"drop"``, for the event of a finished row."""
     note: str = ""
@@ -155,9 +164,12 @@ class Held:
     def cancel(self) -> None:
         """End the handler where it runs, or else the middleware around it.
 
-        Not both at once: middleware is to see why its handler was cancelled.
+        Not both at once: middleware is to see why its handler was cancelled. A batch's is cancelled
+        with its last row.
         """
-        if self._scopes:
+        if self.batch is not None:
+            self.batch.cancel()
+        elif self._scopes:
             self._scopes[-1].cancel()
 
     def confirm(self, token: datetime, reading: Reading) -> None:

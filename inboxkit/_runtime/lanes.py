@@ -1,4 +1,4 @@
-"""Claims of the forms whose rows are held by sessions: one row each, several side by side."""
+"""Claims of the forms whose rows are held by sessions: a row or a batch each, several side by side."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from inboxkit._core.lease import add as later
 from inboxkit.abc import Claim, ClaimForm, Clock
 from inboxkit.errors import DatabaseError, StartupError
 
+from .batches import Sizes
 from .claiming import LONGEST_CLAIM, Failures
 from .reporting import Reporter
 from .room import Room
@@ -35,10 +36,12 @@ class Lanes:
         waker: What the lane that looks sleeps on.
         report: The log.
         count: How many claims may be in flight.
-        room: How many rows may be taken now, claims in flight not counted.
+        sizes: How many rows a claim is to take. Where each has a session of its own, the first waits
+            for its place in the pool, and the others are taken only as far as places are free.
+        room: How many rows, or batches, may be taken now, claims in flight not counted.
         places: The pool's.
         accept: Takes over what a claim brought, and whether it is to be given back. A claim that
-            brought rows has taken one place, which is then the receiver's.
+            brought rows has taken one place for each session, which are then the receiver's.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class Lanes:
         report: Reporter,
         *,
         count: int,
+        sizes: Sizes,
         room: Callable[[], int],
         places: Room,
         accept: Callable[[Claim, bool], None],
@@ -58,6 +62,7 @@ class Lanes:
         self._clock = clock
         self._waker = waker
         self._count = count
+        self._sizes = sizes
         self._room = room
         self._places = places
         self._accept = accept
@@ -132,14 +137,21 @@ class Lanes:
         try:
             if not await self._places.enter(self):
                 return
+            taken = 1
             try:
                 if self._is_held_up():
                     return
-                claim = await self._claim_shielded()
+                limit = self._sizes.next
+                if not self._form.holds_together:
+                    while taken < limit and self._places.enter_nowait():
+                        taken += 1
+                    limit = taken
+                claim = await self._claim_shielded(limit)
             except (DatabaseError, StartupError, TimeoutError) as met:
                 error = met
             finally:
-                if claim is None or not claim.rows:
+                sessions = {row.fence.hold for row in claim.rows} if claim is not None else ()
+                for _ in range(taken - len(sessions)):
                     self._places.leave()
             if claim is not None:
                 self._failures.end()
@@ -160,13 +172,13 @@ class Lanes:
         now = self._clock.monotonic()
         return any(self._resting.get(row.fence.id, now) > now for row in claim.rows)
 
-    async def _claim_shielded(self) -> Claim:
+    async def _claim_shielded(self, limit: int) -> Claim:
         """A cancelled claim may have taken effect: so its answer is waited for, within a bound."""
         self._waker.start_claim()
         with anyio.move_on_after(LONGEST_CLAIM, shield=True) as scope:
             self._in_flight.add(scope)
             try:
-                return await self._form.claim(limit=1)
+                return await self._form.claim(limit=limit)
             finally:
                 self._in_flight.discard(scope)
         raise TimeoutError(f"a claim was not answered within {LONGEST_CLAIM:g} s")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeAlias
@@ -13,12 +13,36 @@ from inboxkit.abc import Claimed
 
 from .delivery import Delivery
 
-__all__ = ["CallNext", "Decode", "MakeDelivery", "Middleware", "Plan"]
+__all__ = [
+    "BatchCallNext",
+    "BatchMiddleware",
+    "CallNext",
+    "Decode",
+    "MakeDelivery",
+    "Middleware",
+    "Plan",
+    "Wrapping",
+]
 
 CallNext: TypeAlias = Callable[[Delivery[Any, Any]], Awaitable[Outcome]]
 Middleware: TypeAlias = Callable[[Delivery[Any, Any], CallNext], Awaitable[Outcome]]
+BatchCallNext: TypeAlias = Callable[[list[Delivery[Any, Any]]], Awaitable[list[Outcome]]]
+BatchMiddleware: TypeAlias = Callable[
+    [list[Delivery[Any, Any]], BatchCallNext],
+    Awaitable[Outcome | Sequence[Outcome] | None],
+]
 Decode: TypeAlias = Callable[[Claimed], tuple[Any, Any]]
 MakeDelivery: TypeAlias = Callable[..., Delivery[Any, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapping:
+    """What goes around handlers of both kinds."""
+
+    each: Middleware
+    """Around a handler of single deliveries."""
+    batch: BatchMiddleware | None
+    """Around a handler of batches; None: it knows of none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +55,8 @@ class Plan:
     """The table's name, for wakes."""
     group: str | None
     """The rows' group; None where the table has none, or all are served."""
-    handler: Callable[[Delivery[Any, Any]], Awaitable[Any]]
-    """The user's function, given its delivery."""
+    handler: Callable[[Any], Awaitable[Any]]
+    """The user's function, given its delivery, or a list of them."""
     decode: Decode
     """Message and row of what was claimed; raises DecodeError."""
     make_delivery: MakeDelivery
@@ -47,6 +71,10 @@ class Plan:
     timeout: timedelta | None = None
     """Most time for a handler; past it the delivery is a failure."""
     middleware: tuple[Middleware, ...] = ()
+    batch: int | None = None
+    """Most deliveries of one call of the handler, which takes a list; None: it takes one."""
+    batch_middleware: tuple[BatchMiddleware, ...] = ()
+    """In place of `middleware`, where there are batches."""
     is_every_group: bool = False
     """All groups of the table are served."""
     dead_letter_table: str | None = None

@@ -109,10 +109,22 @@ class Reporter:
         elif logger.isEnabledFor(logging.DEBUG):
             self._send(logging.DEBUG, "acked row %r", held, event)
 
-    def failed(self, held: Held, error: BaseException) -> None:
-        """The handler failed, or could not be given its message."""
+    def failed(self, held: Held, error: BaseException, *, traceback: bool = True) -> None:
+        """The handler failed, or could not be given its message.
+
+        Args:
+            held: The delivery.
+            error: What was raised.
+            traceback: Whether it is to be shown; not again for each row of a batch.
+        """
         event = events.Failed(**self._row(held), error=describe_error(error))
-        self._send(logging.ERROR, f"row %r failed: {_escape(event.error)}", held, event, error)
+        self._send(
+            logging.ERROR,
+            f"row %r failed: {_escape(event.error)}",
+            held,
+            event,
+            error if traceback else None,
+        )
 
     def retried(self, held: Held, delay: timedelta, due: datetime | None) -> None:
         """The row will be handed out again."""

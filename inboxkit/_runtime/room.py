@@ -54,6 +54,13 @@ class Room:
             raise
         return turn.is_granted
 
+    def enter_nowait(self) -> bool:
+        """Take a place if one is free and nobody waits for it."""
+        if not self._free or self._waiting:
+            return False
+        self._free -= 1
+        return True
+
     def leave(self) -> None:
         """Give a place back: to the subscription whose turn it is, if any waits."""
         if not self._waiting:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -89,6 +89,11 @@ class Settler:
     async def end(self, held: Held, ending: Settlement | Release) -> None:
         """The same, for a worker: its delivery is written by the settling task."""
         self.add(held, ending)
+
+    async def end_all(self, endings: Sequence[tuple[Held, Settlement | Release]]) -> None:
+        """The same for a batch: its settlements go out together."""
+        for held, ending in endings:
+            self.add(held, ending)
 
     def let_go(self, held: Held) -> None:
         """Its hold is lost: nothing is written."""

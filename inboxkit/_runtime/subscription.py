@@ -10,13 +10,16 @@ from typing import Any
 import anyio
 from anyio.abc import TaskStatus
 
-from inboxkit._core.outcomes import Drop, Retry
-from inboxkit._core.settlement import Returned, Settlement, Spent, Verb, decide
+from inboxkit._core.settlement import Settlement, Verb
 from inboxkit.abc import Claim, Claimed, ClaimForm, Clock, Settled
 
+from .accepting import Intake
+from .batches import Batch, Sizes
 from .claiming import Claimer
+from .concluding import Conclusions
 from .ending import Ender
-from .handling import Handled, handle
+from .handling import handle
+from .handling_batches import handle_batch, read_batch
 from .held import Held, Release, Stage
 from .lanes import Lanes
 from .plan import Plan
@@ -69,12 +72,22 @@ class Subscription:
         self._report = report
         self._wakes = wakes
         self._places = places
-        self._fail = fail
         self._holds: dict[int, Held] = {}
         self._idle = anyio.Event()
-        self._warned_of_delay = False
         self.waker = Waker(clock, random, plan.poll_interval.total_seconds())
-        self._workers = Workers(plan.workers, by_key=plan.by_key, deliver=self._deliver)
+        self._workers = Workers[Held | Batch](plan.workers, by_key=plan.by_key, deliver=self._work)
+        self._conclusions = Conclusions(plan, random, report, fail=fail, let_go=self._let_go)
+        self._intake = Intake(
+            self._holds,
+            form.lease,
+            report,
+            holds_together=form.holds_together,
+            batch=plan.batch,
+            hand_over=self._hand_over,
+            move=self._move,
+            release=self._release,
+            lose=self._lose,
+        )
         self._settler: Settler | Ender
         self._keeper: Renewer | Watcher
         self._claimer: Claimer | Lanes
@@ -102,6 +115,7 @@ class Subscription:
 
     def _serve_sessions(self) -> None:
         form, clock, report = self._form, self._clock, self._report
+        sizes = Sizes(self.plan.batch or 1, clock, falls_back=form.holds_together)
         self._claimer = lanes = Lanes(
             form,
             clock,
@@ -109,6 +123,7 @@ class Subscription:
             self.waker,
             report,
             count=self.plan.workers if self.plan.may_claim_beside else 1,
+            sizes=sizes,
             room=self._room,
             places=self._places,
             accept=self._accept,
@@ -119,7 +134,8 @@ class Subscription:
             settled=self._forget,
             due=self._tell_due,
             pause=lanes.pause,
-            answered=self._answered,
+            sizes=sizes,
+            answered=self._intake.answered,
         )
         self._keeper = Watcher(form, clock, holds=self._holds.values, lost=self._lose)
 
@@ -184,49 +200,33 @@ class Subscription:
                 self._release(held)
 
     def _room(self) -> int:
-        return self._workers.room - len(self._holds)
+        """Rows that may be claimed; where sessions hold batches, batches."""
+        size = self.plan.batch
+        if size is None:
+            return self._workers.room - len(self._holds)
+        batches = {held.batch for held in self._holds.values() if held.batch is not None}
+        free = self._workers.room - len(batches)
+        return free if self._form.lease is None else free * size
 
     def _accept(self, claim: Claim, is_unwanted: bool) -> None:
-        older = {held.id: held for held in self._holds.values()} if claim.rows else {}
-        for claimed in claim.rows:
-            before = older.get(claimed.fence.id)
-            if before is not None:
-                self._supersede(before)
-            held = Held(claimed, self._form.lease)
-            self._holds[id(held)] = held
-            self._report.claimed(held)
-            if is_unwanted:
-                self._release(held)
-            elif before is not None and before.stage is Stage.ENDED and self._form.lease is None:
-                # The older delivery's session let go of the row, and the answer is on its way.
-                before.successor = held
-            else:
-                self._begin(held)
+        self._intake.accept(claim, is_unwanted)
         if claim.rows:
             self._keeper.notify()
 
-    def _begin(self, held: Held) -> None:
-        claimed = held.claimed
-        if not claimed.spent:
-            self._workers.hand_over(held)
-            return
-        settlement = decide(
-            Spent(),
-            attempt=claimed.attempt or 1,
-            policy=self.plan.policy,
-            random=self._random,
-            group=claimed.group,
-        )
-        self._settler.add(held, settlement or Settlement(Verb.GIVE_BACK))
+    def _hand_over(self, work: Held | Batch) -> None:
+        self._workers.hand_over(work, work.claimed.key if isinstance(work, Held) else None)
 
-    def _answered(self, before: Held, is_resting: bool) -> None:
-        held = before.successor
-        if held is None or held.stage is not Stage.QUEUED:
-            return
-        if is_resting:
-            self._release(held)
+    def _move(self, held: Held) -> None:
+        self._settler.add(held, self._conclusions.spent(held))
+
+    def _let_go(self, held: Held) -> None:
+        self._settler.let_go(held)
+
+    async def _work(self, work: Held | Batch) -> None:
+        if isinstance(work, Held):
+            await self._deliver(work)
         else:
-            self._begin(held)
+            await self._deliver_batch(work)
 
     async def _deliver(self, held: Held) -> None:
         if held.stage is not Stage.QUEUED:
@@ -236,9 +236,29 @@ class Subscription:
             return
         held.stage = Stage.RUNNING
         handled = await handle(held, self.plan, **self._known(held))
-        ending = self._conclude(held, handled)
+        ending = self._conclusions.handled(held, handled)
         if ending is not None:
             await self._settler.end(held, ending)
+
+    async def _deliver_batch(self, batch: Batch) -> None:
+        for held in batch.rows:
+            if held.stage is Stage.QUEUED and held.has_ended(self._clock.monotonic()):
+                self._lose(held, "it ran out before its handler could begin")
+        read, unread = read_batch(batch.start(), self.plan, self._known)
+        for held, handled in unread:
+            ending = self._conclusions.handled(held, handled)
+            if ending is not None:
+                self._settler.add(held, ending)
+        if not read:
+            return
+        endings: list[tuple[Held, Settlement | Release]] = []
+        told: BaseException | None = None
+        for held, handled in await handle_batch(batch, self.plan, read):
+            ending = self._conclusions.handled(held, handled, traceback=handled.error is not told)
+            told = handled.error
+            if ending is not None:
+                endings.append((held, ending))
+        await self._settler.end_all(endings)
 
     def _known(self, held: Held) -> dict[str, Any]:
         claimed: Claimed = held.claimed
@@ -252,62 +272,11 @@ class Subscription:
             "deadline": held.deadline,
         }
 
-    def _conclude(self, held: Held, handled: Handled) -> Settlement | Release | None:
-        """What is to be written; None: nothing, and somebody else sees to it."""
-        if handled.error is not None and not isinstance(handled.error, Exception):
-            self._fail(handled.error)
-            return self._to_release(held, counted=True)
-        if held.lost.is_set() or handled.ending is None:
-            return self._to_release(held, counted=held.has_returned)
-        settlement = decide(
-            handled.ending,
-            attempt=held.claimed.attempt or 1,
-            policy=self.plan.policy,
-            random=self._random,
-            group=held.claimed.group,
-        )
-        if handled.error is not None:
-            self._report.failed(held, handled.error)
-        if settlement is None:
-            self._fail(handled.error or RuntimeError("a handler failed"))
-            return self._to_release(held, counted=True)
-        self._note(held, handled)
-        return settlement
-
-    def _note(self, held: Held, handled: Handled) -> None:
-        match handled.ending:
-            case Returned(Drop(reason)):
-                held.outcome, held.note = "drop", reason
-            case Returned(Retry(delay)) if delay and not self.plan.policy.has_retry_after:
-                if not self._warned_of_delay:
-                    self._warned_of_delay = True
-                    self._report.trouble(
-                        f"retry_after({delay}) needs a retry_after column, which table "
-                        f"{self.plan.table!r} does not have: the row is handed out again at once"
-                    )
-            case Returned():
-                pass
-            case _:
-                held.outcome = "drop"
-                held.note = "its failure policy is 'drop'"
-
     def _release(self, held: Held) -> None:
         """Give back a row that no handler has."""
-        release = self._to_release(held)
+        release = self._conclusions.release(held)
         if release is not None:
             self._settler.add(held, release)
-
-    def _to_release(self, held: Held, *, counted: bool = False) -> Release | None:
-        if held.lost.is_set():
-            self._settler.let_go(held)
-            return None
-        return Release(give_back=held.claimed.counted and not counted)
-
-    def _supersede(self, older: Held) -> None:
-        """A claim took its row, so its token stands there no more: an operator may have cleared it."""
-        if older.stage in (Stage.QUEUED, Stage.RUNNING) and not older.lost.is_set():
-            self._lose(older, "the row was claimed again")
-        older.is_renewed = False
 
     def _lose(self, held: Held, reason: str) -> None:
         held.lost_error = self._report.lost(held, reason)

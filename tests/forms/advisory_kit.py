@@ -115,8 +115,8 @@ class Watched:
         self.told = told
         self.sessions: list[Any] = []
 
-    async def acquire(self) -> Any:
-        self.sessions.append(WatchedSession(await self.db.acquire(), self))
+    async def acquire(self, *, wait: bool = True) -> Any:
+        self.sessions.append(WatchedSession(await self.db.acquire(wait=wait), self))
         return self.sessions[-1]
 
     async def release(self, session: Any) -> None:

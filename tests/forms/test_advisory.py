@@ -7,7 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
-from advisory_kit import Watched, claim_all, create, end, ids, locks, no_locks, opened
+from advisory_kit import FINISH, Watched, claim_all, create, end, ids, locks, no_locks, opened
 
 from inboxkit._core.spec import Column
 from inboxkit.database import Database
@@ -327,5 +327,30 @@ def test_claim_that_fails_leaves_no_lock(bench: Any) -> None:
             with pytest.raises(DatabaseError):
                 await form.claim(limit=1)
             assert await locks(b) == 0
+
+    bench(test)
+
+
+def test_a_claim_takes_a_row_of_each_key_as_far_as_sessions_are_free(bench: Any, url: str) -> None:
+    async def test(b: Any) -> None:
+        await create(b, "{account}", columns=(Column("account", type=str),), priority=None)
+        accounts = ["x", "x", "y", None, "z", "y"]
+        given = await b.insert(*({"account": account} for account in accounts))
+        async with opened(b) as form:
+            rows = list((await form.claim(limit=3)).rows)
+            assert ids(rows) == [given[0], given[2], given[3]]
+            assert len({row.fence.hold for row in rows}) == 3
+            more = (await form.claim(limit=9)).rows
+            assert ids(list(more)) == [given[4]]
+            answers = await form.settle([(row.fence, FINISH) for row in rows])
+            assert [answer.result for answer in answers] == ["written"] * 3
+            if url == "postgres":
+                pool = b.db._pool
+                taken = [await b.db.acquire() for _ in range(pool.size - pool.in_use - 1)]
+                (row,) = (await form.claim(limit=9)).rows
+                assert row.fence.id == given[1], "where no second session is free it takes one row"
+                for session in taken:
+                    await b.db.release(session)
+        await no_locks(b)
 
     bench(test)

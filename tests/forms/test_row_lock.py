@@ -358,3 +358,75 @@ def test_a_claim_that_fails_or_is_cancelled_keeps_no_session(bench: Any) -> None
         assert in_use(bench) == 0
 
     bench(test)
+
+
+def test_rows_of_one_claim_end_together_on_its_session(bench: Any) -> None:
+    async def test(bench: Any) -> None:
+        await bench.create(locked_until=None)
+        ids = await bench.insert(*({} for _ in range(6)))
+        form = bench.form()
+        rows = (await form.claim(limit=4)).rows
+        assert [row.fence.id for row in rows] == ids[:4]
+        assert len({row.fence.hold for row in rows}) == 1
+        assert in_use(bench) == 1
+        rest = (await form.claim(limit=4)).rows
+        assert [row.fence.id for row in rest] == ids[4:]
+
+        # Two of four are settled; the one that is not named is given back as it is.
+        move = Settlement(Verb.MOVE, destination=Destination(group="dead"))
+        endings = zip(rows, [FINISH, move, POSTPONE], strict=False)
+        mixed = [(row.fence, ending) for row, ending in endings]
+        answers = await form.settle([*mixed, (rest[0].fence, FINISH)])
+        assert [answer.result for answer in answers] == ["written"] * 4
+        assert answers[2].due == bench.now + POSTPONE.delay
+        assert in_use(bench) == 0
+        assert await bench.rows("id", "grp", "tries") == [
+            (ids[1], "dead", 1),
+            (ids[2], "a", 2),
+            (ids[3], "a", 1),
+            (ids[5], "a", 1),
+        ]
+        assert await settle(form, rows[3]) == "lost", "its session was given back"
+        rows = (await form.claim(limit=9)).rows
+        assert [row.fence.id for row in rows] == [ids[3], ids[5]]
+        flags = zip(rows, [False, True], strict=True)
+        answers = await form.release([(row.fence, flag) for row, flag in flags])
+        assert [answer.result for answer in answers] == ["written"] * 2
+        assert await bench.rows("tries") == [1, 2, 2, 1]
+
+    bench(test)
+
+
+def test_one_failed_settlement_undoes_those_of_its_session_and_is_passed_over(bench: Any) -> None:
+    async def test(bench: Any) -> None:
+        await bench.create(locked_until=None)
+        ids = await bench.insert(*({} for _ in range(3)))
+        form, rival = bench.form(), bench.form()
+        await bench.db.execute(
+            f"ALTER TABLE {bench.name} ADD CHECK (id <> {ids[1]} OR grp <> 'dead')"
+        )
+        rows = (await form.claim(limit=3)).rows
+        move = Settlement(Verb.MOVE, destination=Destination(group="dead"))
+        answers = await form.settle([(row.fence, move) for row in rows])
+        assert [answer.result for answer in answers] == ["failed"] * 3
+        assert [type(answer.error) for answer in answers] == [
+            type(None),
+            ConstraintError,
+            type(None),
+        ]
+        again = bench.now + timedelta(seconds=10)
+        assert [answer.due for answer in answers] == [None, again, None]
+        assert in_use(bench) == 0
+        assert await bench.rows("grp") == ["a"] * 3
+        healthy = (await form.claim(limit=3)).rows
+        assert [row.fence.id for row in healthy] == [ids[0], ids[2]]
+        assert [row.fence.id for row in await drain(rival)] == [ids[1]], "by this form alone"
+        await rival.close()
+        bench.advance(seconds=10)
+        assert (await take(form)).fence.id == ids[1]
+        await end_sessions(bench)
+        answers = await form.settle([(row.fence, FINISH) for row in healthy])
+        assert [answer.result for answer in answers] == ["lost"] * 2
+        assert await bench.rows("id") == ids
+
+    bench(test)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
@@ -17,6 +17,7 @@ from inboxkit.errors import DeclarationError
 from inboxkit.queue import InboxQueue
 from inboxkit.subscriber import Subscriber, subscriber
 from inboxkit.table import Inbox
+from inboxkit_testing import delivery
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -246,3 +247,59 @@ def test_a_function_is_subscribed_once() -> None:
     with pytest.raises(DeclarationError, match=r"subscriber of 'reports' already.*\.function\)"):
         subscriber(REPORTS)(once)
     assert subscriber(REPORTS)(once.function).function is takes_a_payload
+
+
+def test_a_handler_of_batches_takes_a_list_of_deliveries() -> None:
+    @subscriber(REPORTS, batch=3)
+    async def add_up(deliveries: list[Delivery[Jobs, Report]]) -> list[Outcome]:
+        return [ack() if delivery.message.pages else drop() for delivery in deliveries]
+
+    async def bare(deliveries: list[Delivery]) -> None: ...
+    async def plain(deliveries: list) -> None: ...  # type: ignore[type-arg]
+    async def anything(deliveries: Any) -> None: ...
+    async def without(deliveries) -> None: ...  # type: ignore[no-untyped-def]
+    async def wide(
+        deliveries: Sequence[Delivery[Inbox, Report | None]], log: Any = None
+    ) -> None: ...
+    async def rows(deliveries: list[Delivery[RowMode, RowMode]]) -> None: ...
+    async def by_hand(deliveries: list[Delivery[Mapping[str, Any], Any]]) -> None: ...
+
+    for handler in (add_up.function, bare, plain, anything, without, wide):
+        made = subscriber(REPORTS, batch=3)(handler)  # type: ignore[arg-type,var-annotated]
+        assert (made.message_type, made.batch, made.takes_delivery) == (Report, 3, False)
+    typed: Any = subscriber(UNTYPED, batch=1)(add_up.function)
+    assert typed.message_type is Report
+    assert subscriber(ROWS, batch=1)(rows).message_type is RowMode
+    assert subscriber(BY_HAND, batch=1)(by_hand).message_type is Mapping
+    given = [delivery(REPORTS, Report(pages)) for pages in (3, 0)]
+    assert anyio.run(add_up, given) == [ack(), drop()]
+
+
+def test_a_handler_of_batches_with_another_parameter_is_refused() -> None:
+    async def messages(reports: list[Report]) -> None: ...
+    async def one(report: Report) -> None: ...
+    async def others(deliveries: list[Delivery[Jobs, HasPages | int]]) -> None: ...
+    async def numbers(deliveries: list[Delivery[Jobs, int]]) -> None: ...
+    async def other_rows(deliveries: list[Delivery[RowMode, Report]]) -> None: ...
+    async def more(deliveries: list[Delivery], delivery: Delivery) -> None: ...
+    async def sets(deliveries: set[Delivery]) -> None: ...
+    async def bare(deliveries: list[Delivery]) -> None: ...
+    def not_async(deliveries: list[Delivery]) -> None: ...
+
+    wanted = r"write \w+: list\[Delivery\[Jobs, Report\]\]"
+    for handler, match in (
+        (messages, rf"the list of deliveries, not list\[.*Report\]; {wanted}"),
+        (one, rf"the list of deliveries, not Report; {wanted}"),
+        (sets, "the list of deliveries, not set"),
+        (numbers, rf"deliveries of int, but the queue's messages are Report; {wanted}"),
+        (other_rows, rf"of rows RowMode, but the queue's are Jobs; {wanted}"),
+        (more, "takes the list of deliveries alone, so nobody would fill 'delivery'"),
+        (not_async, "is not async"),
+    ):
+        with pytest.raises(DeclarationError, match=match):
+            subscriber(REPORTS, batch=3)(handler)  # type: ignore[arg-type]
+    subscriber(REPORTS, batch=3)(others)  # type: ignore[arg-type]
+    with pytest.raises(
+        DeclarationError, match=r"neither the queue .*list\[Delivery\[Jobs, YourMessage\]"
+    ):
+        subscriber(UNTYPED, batch=3)(bare)

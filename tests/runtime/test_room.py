@@ -28,6 +28,10 @@ async def test_subscriptions_are_admitted_in_turn_and_no_place_is_lost() -> None
         for _ in range(5):
             await anyio.lowlevel.checkpoint()
 
+    assert room.enter_nowait()
+    assert not room.enter_nowait()
+    room.leave()
+
     assert await room.enter("a")
     async with anyio.create_task_group() as tasks:
         scopes = [await tasks.start(wait, who) for who in "aaabbc"]

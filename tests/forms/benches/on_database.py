@@ -61,8 +61,8 @@ class Lender:
         self.runs.append(f"{script.name} {script.transaction}")
         return await self.db.run(script)
 
-    async def acquire(self) -> DriverConnection:
-        session = await self.db.acquire()
+    async def acquire(self, *, wait: bool = True) -> DriverConnection:
+        session = await self.db.acquire(wait=wait)
         self.lent.append(session)
         return session
 
@@ -301,9 +301,9 @@ class OpenBench(DatabaseBench):
         """Run a script, and note it."""
         return await self.lender.run(script)
 
-    async def acquire(self) -> DriverConnection:
+    async def acquire(self, *, wait: bool = True) -> DriverConnection:
         """Lend a session."""
-        return await self.lender.acquire()
+        return await self.lender.acquire(wait=wait)
 
     async def release(self, session: Any) -> None:  # type: ignore[override]
         """Take a session back."""

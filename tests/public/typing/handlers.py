@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -119,6 +119,51 @@ async def by_hand_untyped(message: dict[str, int], delivery: Delivery) -> None: 
 async def rows(row: Rows, delivery: Delivery) -> None: ...
 @subscriber(TYPED_ROWS)
 async def typed_rows(row: Rows, delivery: Delivery[Rows, Rows]) -> None: ...
+
+
+@subscriber(REPORTS, batch=10)
+async def batch(deliveries: list[Delivery[Jobs, Report]]) -> list[Outcome]:
+    return [retry() if delivery.message.pages else ack() for delivery in deliveries]
+
+
+@subscriber(REPORTS, batch=10)
+async def batch_of_acks(deliveries: list[Delivery[Jobs, Report]]) -> list[Ack]:
+    return [ack() for _ in deliveries]
+
+
+@subscriber(REPORTS, batch=10)
+async def batch_for_all(deliveries: list[Delivery]) -> Outcome | None: ...
+@subscriber(LONG, batch=10)
+async def batch_of_wider(deliveries: Sequence[Delivery[Inbox, Report]]) -> None: ...
+@subscriber(ROWS, batch=10)
+async def batch_of_rows(deliveries: list[Delivery[Rows, Rows]]) -> None: ...
+@subscriber(REPORTS, batch=None)
+async def no_batch(report: Report) -> None: ...
+@subscriber(REPORTS, batch=10)  # error
+async def batch_of_messages(reports: list[Report]) -> None: ...
+@subscriber(REPORTS, batch=10)  # error
+async def batch_of_others(deliveries: list[Delivery[Jobs, Struct]]) -> None: ...
+@subscriber(REPORTS, batch=10)  # error
+async def batch_of_other_rows(deliveries: list[Delivery[OtherJobs, Report]]) -> None: ...
+@subscriber(REPORTS, batch=10)  # error
+async def batch_of_one(report: Report) -> None: ...
+@subscriber(REPORTS, batch=10)  # error
+async def batch_and_more(deliveries: list[Delivery], delivery: Delivery) -> None: ...
+@subscriber(REPORTS, batch=10)  # error
+async def batch_that_counts(deliveries: list[Delivery]) -> list[int]:
+    return [1]
+
+
+@subscriber(REPORTS)  # error
+async def list_without_batch(deliveries: list[Delivery]) -> list[Outcome]:
+    return []
+
+
+async def batch_calls(delivery: Delivery[Jobs, Report], other: Delivery[Jobs, Struct]) -> None:
+    assert_type(await batch([delivery]), list[Outcome])
+    await batch(delivery)  # error
+    await batch([other])  # error
+    subscriber(REPORTS, batch="10")  # error
 
 
 class Handlers:
