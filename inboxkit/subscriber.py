@@ -6,7 +6,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Generic, overload
+from typing import Any, Generic, Literal, overload
 
 from typing_extensions import ParamSpec, TypeVar
 
@@ -20,7 +20,7 @@ from inboxkit._core.handler import (
     resolve_parameter,
 )
 from inboxkit._core.outcomes import Outcome
-from inboxkit._runtime.delivery import Delivery
+from inboxkit._runtime.delivery import Delivery, TransactionalDelivery
 from inboxkit.errors import DeclarationError
 from inboxkit.queue import InboxQueue, check_message, takes_row
 
@@ -46,6 +46,8 @@ class Subscriber(Generic[RowT, MessageT, P, ResultT_co]):
     """What payloads are decoded to; the row's class (Mapping for a table described by hand) in row mode."""
     takes_delivery: bool
     """Whether the function is called with the delivery too."""
+    transactional: bool
+    """Whether that has a transaction, which the ack commits."""
 
     def __init__(
         self,
@@ -54,12 +56,14 @@ class Subscriber(Generic[RowT, MessageT, P, ResultT_co]):
         *,
         message_type: Any,
         takes_delivery: bool,
+        transactional: bool = False,
     ) -> None:
         self.queue = queue
         self.function = function
         self.name = handler_name(function)
         self.message_type = message_type
         self.takes_delivery = takes_delivery
+        self.transactional = transactional
         functools.update_wrapper(self, function, updated=())
 
     @property
@@ -95,7 +99,33 @@ class _Decorator(Generic[RowT, MessageT]):
         return _subscribe(self._queue, function, sys._getframe(1).f_locals)
 
 
-def subscriber(queue: InboxQueue[RowT, MessageT], /) -> _Decorator[RowT, MessageT]:
+class _TransactionalDecorator(Generic[RowT, MessageT]):
+    """Takes a handler that has a transaction."""
+
+    def __init__(self, queue: InboxQueue[RowT, MessageT]) -> None:
+        self._queue = queue
+
+    def __call__(
+        self,
+        function: Callable[
+            [MessageT, TransactionalDelivery[RowT, MessageT]], Coroutine[Any, Any, ResultT]
+        ],
+        /,
+    ) -> Subscriber[RowT, MessageT, [MessageT, TransactionalDelivery[RowT, MessageT]], ResultT]:
+        local = sys._getframe(1).f_locals
+        made: Any = _subscribe(self._queue, function, local, transactional=True)
+        return made  # type: ignore[no-any-return]
+
+
+@overload
+def subscriber(
+    queue: InboxQueue[RowT, MessageT], /, *, transactional: Literal[False] = False
+) -> _Decorator[RowT, MessageT]: ...
+@overload
+def subscriber(
+    queue: InboxQueue[RowT, MessageT], /, *, transactional: Literal[True]
+) -> _TransactionalDecorator[RowT, MessageT]: ...
+def subscriber(queue: InboxQueue[Any, Any], /, *, transactional: bool = False) -> Any:
     """Make an async function the handler of a queue.
 
     Its first parameter is the message (the row, on a table without payload); a second one, annotated
@@ -104,6 +134,8 @@ def subscriber(queue: InboxQueue[RowT, MessageT], /) -> _Decorator[RowT, Message
 
     Args:
         queue: Whose rows it handles.
+        transactional: Give it a transaction that its ack commits, as `delivery.tx`; the second parameter
+            is then annotated `TransactionalDelivery`.
 
     Raises:
         DeclarationError: The queue is none; or, when the function is given, it cannot be its handler.
@@ -112,10 +144,18 @@ def subscriber(queue: InboxQueue[RowT, MessageT], /) -> _Decorator[RowT, Message
         raise DeclarationError(
             f'subscriber() takes an InboxQueue, not {queue!r}; write @subscriber(InboxQueue(Row, "name"))'
         )
-    return _Decorator(queue)
+    if not isinstance(transactional, bool):
+        raise DeclarationError(f"transactional must be True or False, not {transactional!r}")
+    return _TransactionalDecorator(queue) if transactional else _Decorator(queue)
 
 
-def _subscribe(queue: InboxQueue[Any, Any], function: Any, local: Mapping[str, Any]) -> Any:
+def _subscribe(
+    queue: InboxQueue[Any, Any],
+    function: Any,
+    local: Mapping[str, Any],
+    *,
+    transactional: bool = False,
+) -> Any:
     if isinstance(function, Subscriber):
         raise DeclarationError(
             f"{function.name} is a subscriber of {function.queue.name!r} already; give each its own "
@@ -127,29 +167,49 @@ def _subscribe(queue: InboxQueue[Any, Any], function: Any, local: Mapping[str, A
     first, second = parameters(label, function)
     takes_delivery = second is not None
     if second is not None:
-        _check_delivery(label + method_hint(first), function, second, local)
+        _check_delivery(
+            label + method_hint(first), function, second, local, transactional=transactional
+        )
+    elif transactional:
+        raise DeclarationError(
+            f"{label} is transactional, but nothing gives it its transaction; add a second parameter "
+            "delivery: TransactionalDelivery"
+        )
     return Subscriber(
         queue,
         function,
         message_type=_message_type(label, queue, function, first, local),
         takes_delivery=takes_delivery,
+        transactional=transactional,
     )
 
 
 def _check_delivery(
-    label: str, function: Any, parameter: inspect.Parameter, local: Mapping[str, Any]
+    label: str,
+    function: Any,
+    parameter: inspect.Parameter,
+    local: Mapping[str, Any],
+    *,
+    transactional: bool,
 ) -> None:
+    wanted = TransactionalDelivery if transactional else Delivery
     if parameter.annotation is parameter.empty:
         raise DeclarationError(
             f"{label}: its second parameter {parameter.name!r} has no type; write "
-            f"{parameter.name}: Delivery"
+            f"{parameter.name}: {wanted.__name__}"
         )
     annotation = resolve_parameter(label, function, parameter, local)
     kind = strip(annotation)
-    if (getattr(kind, "__origin__", None) or kind) is not Delivery:
+    kind = getattr(kind, "__origin__", None) or kind
+    if kind is TransactionalDelivery and not transactional:
+        raise DeclarationError(
+            f"{label}: its second parameter {parameter.name!r} is a TransactionalDelivery; write "
+            "@subscriber(queue, transactional=True)"
+        )
+    if kind is not wanted:
         raise DeclarationError(
             f"{label}: its second parameter {parameter.name!r} is {show(annotation)}; write "
-            f"{parameter.name}: Delivery, or give it a default"
+            f"{parameter.name}: {wanted.__name__}, or give it a default"
         )
 
 

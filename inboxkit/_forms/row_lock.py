@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
@@ -18,11 +18,12 @@ from inboxkit._sql.info import TableInfo
 from inboxkit._sql.lease import Write
 from inboxkit._sql.statement import Reading, Script, Steps
 from inboxkit._sql.table import bind
-from inboxkit.abc import Claim, DriverConnection, Fence, Renewal, Settled
+from inboxkit.abc import Claim, DriverConnection, Fence, Renewal, Settled, Work
 from inboxkit.errors import DatabaseError, InboxkitError, OutcomeUnknownError
 
 from .claiming import Claiming
 from .runner import Lender
+from .working import CONSTRAINTS, SAVE, SavepointWork, session_ended
 
 __all__ = ["RowLockForm"]
 
@@ -114,6 +115,15 @@ class RowLockForm:
             for fence, flag in releases
         ]
 
+    async def begin(self, fence: Fence) -> Work:
+        """Begin after the claim, on the session that holds the row: going back there keeps the row."""
+        connection = self._sessions.get(fence.hold or 0)
+        if connection is None or connection.is_closed:
+            raise session_ended(fence)
+        await connection.execute(SAVE)
+        first = CONSTRAINTS if self._table.dialect.name == "postgres" else ()
+        return SavepointWork(connection, self._script, self._commit, first=first)
+
     async def close(self) -> None:
         """Give every session back, with its row."""
         sessions, self._sessions = self._sessions, {}
@@ -130,13 +140,31 @@ class RowLockForm:
 
     async def _end(self, fence: Fence, settlement: Settlement | None) -> Settled:
         """Write and commit, or roll back where `settlement` is None; then the session is free."""
+
+        async def write(connection: DriverConnection) -> Settled:
+            return await self._write(connection, fence, settlement)
+
+        return await self._last(fence, write)
+
+    async def _commit(self, fence: Fence, due: datetime | None) -> Settled:
+        """Commit what is written already; then the session is free."""
+
+        async def commit(connection: DriverConnection) -> Settled:
+            await connection.commit()
+            return Settled("written", due)
+
+        return await self._last(fence, commit)
+
+    async def _last(
+        self, fence: Fence, write: Callable[[DriverConnection], Awaitable[Settled]]
+    ) -> Settled:
         connection = self._sessions.pop(fence.hold or 0, None)
         if connection is None:
             return Settled("lost")
         try:
             if connection.is_closed:
                 return Settled("lost")
-            return await self._write(connection, fence, settlement)
+            return await write(connection)
         except OutcomeUnknownError as error:
             return Settled("unknown", error=error)
         except InboxkitError as error:
@@ -147,14 +175,16 @@ class RowLockForm:
     async def _write(
         self, connection: DriverConnection, fence: Fence, settlement: Settlement | None
     ) -> Settled:
-        write = _write_of(settlement) if settlement is not None else None
-        if settlement is None or write is None or not self._statements.writes(write):
+        if settlement is None or not self._statements.writes(_write_of(settlement)):
             await connection.rollback()
             return Settled("lost" if connection.is_closed else "written")
-        steps = partial(self._steps, write, fence, settlement.delay)
-        due = await connection.run(Script("settle", steps, "none"))
+        due = await connection.run(self._script(fence, settlement))
         await connection.commit()
         return Settled("written", due)
+
+    def _script(self, fence: Fence, settlement: Settlement) -> Script[datetime | None]:
+        steps = partial(self._steps, _write_of(settlement), fence, settlement.delay)
+        return Script("settle", steps, "none")
 
     def _steps(
         self, write: Write, fence: Fence, delay: timedelta, reading: Reading

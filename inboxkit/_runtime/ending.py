@@ -70,6 +70,13 @@ class Ender:
         held.stage = Stage.ENDED
         await self._write(held, ending)
 
+    def take(self, held: Held, ending: Settlement, answer: Settled) -> None:
+        """A worker has written this itself, in its handler's transaction: what became of it."""
+        held.stage = Stage.GONE
+        self._settled(held)
+        self._take_answer(held, ending, answer)
+        self._answered(held, answer.result != "written")
+
     def let_go(self, held: Held) -> None:
         """Its hold is lost: nothing is written, but its session is still to be given back."""
         self.add(held, Release(give_back=True))

@@ -90,6 +90,11 @@ class Settler:
         """The same, for a worker: its delivery is written by the settling task."""
         self.add(held, ending)
 
+    def take(self, held: Held, ending: Settlement, answer: Settled) -> None:
+        """A worker has written this itself, in its handler's transaction: what became of it."""
+        held.ending = ending
+        self._take_answer(held, ending, answer)
+
     def let_go(self, held: Held) -> None:
         """Its hold is lost: nothing is written."""
         self._end(held)
