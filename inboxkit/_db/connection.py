@@ -48,6 +48,8 @@ class Connection:
     one.
     """
 
+    _noun = "connection"
+
     def __init__(self, database: Database, driver_connection: DriverConnection) -> None:
         self._database = database
         self._driver = driver_connection
@@ -118,7 +120,7 @@ class Connection:
     def _used(self, name: str) -> Iterator[None]:
         if self._is_over:
             raise ClosedError(
-                f"{name}: this {type(self).__name__.lower()} is over: its `async with` block has "
+                f"{name}: this {self._noun} is over: its `async with` block has "
                 "ended; nothing was sent"
             )
         with self._use.by(name):
@@ -127,6 +129,8 @@ class Connection:
 
 class Transaction(Connection):
     """A connection inside a transaction, for the length of its block."""
+
+    _noun = "transaction"
 
     def __init__(
         self, database: Database, driver_connection: DriverConnection, use: Use, depth: int = 0
@@ -185,6 +189,8 @@ class Transaction(Connection):
 
     async def _go_back_to(self, savepoint: str) -> None:
         """Undo what was done since; where that fails, the outer block cannot commit either."""
+        if self._is_over:
+            return  # with the whole transaction, and somebody else may have the connection
         with anyio.move_on_after(_ROLLBACK_BOUND, shield=True) as scope:
             try:
                 for text in ("ROLLBACK TO SAVEPOINT", "RELEASE SAVEPOINT"):

@@ -135,9 +135,16 @@ class HandlerTransaction(Transaction):
 
     async def _keep(self, savepoint: str) -> None:
         # Not noted: where this fails, the savepoint is gone back to, and that is what counts.
-        await Connection._send(
-            self, "release", f"RELEASE SAVEPOINT {savepoint}", (), returns_rows=False
-        )
+        with self._course.in_flight():
+            await self._begin("release")
+            text = f"RELEASE SAVEPOINT {savepoint}"
+            await Connection._send(self, "release", text, (), returns_rows=False)
+
+    async def _go_back_to(self, savepoint: str) -> None:
+        if self._course.end is not None:
+            return  # with the whole transaction, and somebody else may have the connection
+        with self._course.in_flight():
+            await super()._go_back_to(savepoint)
 
     def _note_gone(self, error: DatabaseError) -> None:
         self._course.levels[0] = "rollback", error
@@ -153,17 +160,14 @@ class HandlerTransaction(Transaction):
 
     @contextmanager
     def _noted(self, name: str) -> Iterator[None]:
-        course = self._course
-        course.enter()
-        try:
-            yield
-        except (EncodeError, ClosedError, TransactionHeldError):
-            raise  # nothing was sent
-        except BaseException as error:
-            course.note(name, error)
-            raise
-        finally:
-            course.leave()
+        with self._course.in_flight():
+            try:
+                yield
+            except (EncodeError, ClosedError, TransactionHeldError):
+                raise  # nothing was sent
+            except BaseException as error:
+                self._course.note(name, error)
+                raise
 
 
 class _Course:
@@ -196,17 +200,18 @@ class _Course:
             )
             raise self.held
 
-    def enter(self) -> None:
-        """A statement is to be sent."""
+    @contextmanager
+    def in_flight(self) -> Iterator[None]:
+        """While a statement is on its way."""
         if not self._in_flight:
             self.idle = anyio.Event()
         self._in_flight += 1
-
-    def leave(self) -> None:
-        """It was answered, or came to nothing."""
-        self._in_flight -= 1
-        if not self._in_flight:
-            self.idle.set()
+        try:
+            yield
+        finally:
+            self._in_flight -= 1
+            if not self._in_flight:
+                self.idle.set()
 
     def note(self, name: str, error: BaseException) -> None:
         """It failed."""

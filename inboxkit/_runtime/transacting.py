@@ -109,6 +109,7 @@ class Transacting:
 
     async def _handle(self, held: Held, part: Part, tx: HandlersTransaction) -> Handled:
         known = self._known(held)
+        handled = Handled(None)
         if self._plan.transaction_end is None:
             return await handle(held, self._plan, **known, tx=tx)
         async with anyio.create_task_group() as beside:
