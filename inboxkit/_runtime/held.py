@@ -122,7 +122,10 @@ class Held:
 
     @property
     def has_own_lock(self) -> bool:
-        """Whether its last renewal found the row locked, while its own transaction is open."""
+        """Whether its last renewal found the row locked, while its own transaction is open.
+
+        Whose lock that is cannot be told; while it lasts nobody claims the row, and renewals go on.
+        """
         return self.is_transacting and self.skips > 0
 
     def deadline(self) -> datetime | None:

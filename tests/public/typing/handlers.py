@@ -13,7 +13,8 @@ import msgspec
 from inboxkit import role
 from inboxkit._core.outcomes import Ack, Outcome, ack, retry
 from inboxkit._core.spec import Column, InboxSpec
-from inboxkit._runtime.delivery import Delivery
+from inboxkit._runtime.delivery import Delivery, TransactionalDelivery
+from inboxkit.database import Transaction
 from inboxkit.queue import InboxQueue
 from inboxkit.subscriber import subscriber
 from inboxkit.table import Inbox
@@ -119,6 +120,23 @@ async def by_hand_untyped(message: dict[str, int], delivery: Delivery) -> None: 
 async def rows(row: Rows, delivery: Delivery) -> None: ...
 @subscriber(TYPED_ROWS)
 async def typed_rows(row: Rows, delivery: Delivery[Rows, Rows]) -> None: ...
+
+
+@subscriber(REPORTS, transactional=True)
+async def in_transaction(report: Report, delivery: TransactionalDelivery[Jobs, Report]) -> Ack:
+    assert_type(delivery.tx, Transaction)
+    assert_type(delivery.message, Report)
+    return ack()
+
+
+@subscriber(REPORTS, transactional=True)
+async def in_any_transaction(report: Report, delivery: TransactionalDelivery) -> None: ...
+@subscriber(REPORTS)  # error
+async def not_declared(report: Report, delivery: TransactionalDelivery) -> None: ...
+@subscriber(REPORTS, transactional=True)  # error
+async def without_delivery(report: Report) -> None: ...
+@subscriber(REPORTS, transactional=True)  # error
+async def of_other_rows(report: Report, delivery: TransactionalDelivery[OtherJobs]) -> None: ...
 
 
 class Handlers:
