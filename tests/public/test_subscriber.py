@@ -238,7 +238,11 @@ def test_a_transactional_handler_says_so_twice() -> None:
     assert (made.transactional, made.takes_delivery) == (True, True)
     assert not subscriber(REPORTS)(takes_a_payload).transactional
     for declared, handler, message in (
-        (False, transactional, r"'delivery' is a TransactionalDelivery; write @subscriber\(queue, tr"),
+        (
+            False,
+            transactional,
+            r"'delivery' is a TransactionalDelivery; write @subscriber\(queue, tr",
+        ),
         (True, Service().handle, r"'delivery' is Delivery; write delivery: TransactionalDelivery"),
         (True, untyped_delivery, r"has no type; write delivery: TransactionalDelivery"),
         (True, takes_a_payload, r"add a second parameter delivery: TransactionalDelivery"),
