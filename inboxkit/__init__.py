@@ -5,7 +5,7 @@ from ._core.backoff import Backoff
 from ._core.outcomes import Ack, Drop, Outcome, Retry, ack, drop, retry, retry_after
 from ._core.rows import NewRow
 from ._core.spec import Column, InboxSpec
-from ._runtime.delivery import Delivery
+from ._runtime.delivery import Delivery, TransactionalDelivery
 from .broker import Broker
 from .clock import Clock, DatabaseClock, SystemClock
 from .codec import Codec
@@ -30,6 +30,8 @@ from .errors import (
     ServerTooOldError,
     Settle,
     StartupError,
+    TransactionHeldError,
+    TransactionTooLongError,
 )
 from .insert import insert_rows, insert_statements
 from .queue import InboxQueue
@@ -80,6 +82,9 @@ __all__ = [
     "Subscriber",
     "SystemClock",
     "Transaction",
+    "TransactionHeldError",
+    "TransactionTooLongError",
+    "TransactionalDelivery",
     "ack",
     "drop",
     "insert_rows",

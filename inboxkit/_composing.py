@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -14,10 +15,11 @@ from ._advisory import advisory_keys
 from ._core.json_codec import JSON
 from ._core.lease import ExpirySteps
 from ._core.settlement import Policy
+from ._db.handler_transaction import HandlerTransaction
 from ._forms import open_form
 from ._including import Included
 from ._including_together import left_to_others
-from ._runtime.delivery import Delivery
+from ._runtime.delivery import Delivery, TransactionalDelivery
 from ._runtime.plan import Plan, Wrapping
 from ._runtime.reporting import Outage, Reporter
 from ._runtime.room import Room
@@ -32,6 +34,7 @@ from .table import row_from
 
 if TYPE_CHECKING:
     from .broker import Broker
+    from .database import Database, Transaction
 
 __all__ = ["compose"]
 
@@ -114,6 +117,7 @@ async def _compose_one(
     except StartupError as error:
         error.args = (f"subscription {queue.name!r}: {error}", *error.args[1:])
         raise
+    is_transactional = one.subscriber.transactional
     is_one_by_one = one.spec.fifo and not one.is_every_group
     plan = Plan(
         queue=queue.name,
@@ -131,13 +135,16 @@ async def _compose_one(
         timeout=one.timeout,
         middleware=tuple(one.each for one in middleware),
         batch_middleware=tuple(one.batch for one in middleware if one.batch is not None),
+        make_transaction=partial(HandlerTransaction, database) if is_transactional else None,
+        transaction_end=_transaction_end(database) if is_transactional else None,
         is_every_group=one.is_every_group,
         dead_letter_table=one.dead_key[0] if one.dead_key is not None else None,
     )
     # Where this process keeps the keys, rows in work take no session of the pool.
     most = _QUEUED_PER_WORKER * plan.workers * (plan.batch or 1)
-    places = database.room if keys is None else Room(most)
-    return Subscription(
+    is_of_pool = keys is None or is_transactional
+    places = database.room if is_of_pool else Room(most)
+    subscription = Subscription(
         plan,
         form,
         clock=database.clock,
@@ -147,6 +154,15 @@ async def _compose_one(
         places=places,
         fail=fail,
     )
+    database.holds.add(subscription)
+    return subscription
+
+
+def _transaction_end(database: Database) -> Callable[[], float | None] | None:
+    """Only SQLite has one write lock for all."""
+    if database.dialect != "sqlite":
+        return None
+    return lambda: database.holds.transaction_end(database.clock.monotonic())
 
 
 async def _check_dead_letter_table(one: Included, broker: Broker, info: TableInfo) -> None:
@@ -245,8 +261,10 @@ def _delivery_maker(one: Included, broker: Broker, state: Any) -> Callable[..., 
         headers: Mapping[str, str],
         lost: anyio.Event,
         deadline: Callable[[], datetime | None],
+        tx: Transaction | None = None,
     ) -> Delivery[Any, Any]:
-        return Delivery(
+        kind = Delivery if tx is None else partial(TransactionalDelivery, tx=tx)
+        return kind(
             id=id,
             message=message,
             attempt=attempt,

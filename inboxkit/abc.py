@@ -6,7 +6,7 @@ what the runtime knows of a table: six verbs, no SQL.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -35,6 +35,7 @@ __all__ = [
     "ServerClock",
     "Settled",
     "Statement",
+    "Work",
 ]
 
 T = TypeVar("T")
@@ -313,6 +314,46 @@ class Settled:
     """None of a failed one: that of another row of its session failed."""
 
 
+class Work(Protocol):
+    """The transaction of one transactional handler; ended once, by `ack` or `rollback`."""
+
+    @property
+    def connection(self) -> DriverConnection:
+        """Where it is open; READ COMMITTED whatever the server's default."""
+        ...
+
+    async def ack(
+        self,
+        fence: Fence,
+        settlement: Settlement,
+        *,
+        moved: Callable[[Fence], Awaitable[Fence | None]],
+    ) -> Settled:
+        """Write the settlement where the row holds any of the fence's tokens, and commit it together
+        with all that the handler wrote.
+
+        Args:
+            fence: As now known. A renewal may be in flight, and is not waited for.
+            settlement: What ends the delivery.
+            moved: Asked where no row held the fence: the fence as it is once a renewal in flight has
+                been answered, or None where that is no other.
+
+        Returns:
+            What became of it, for good. Only of "written" anything lasts; of "unknown" all or nothing.
+            Where a session held the row, it has been given back.
+
+        Raises:
+            DatabaseError: It was rolled back. The row is held as before, and is to be settled or
+                released.
+        """
+        ...
+
+    async def rollback(self) -> None:
+        """Undo what the handler wrote. The row is held as before; where that cannot be, its session
+        has ended."""
+        ...
+
+
 class ClaimForm(Protocol):
     """What holds the rows of one queue in work: the runtime's whole view of a table.
 
@@ -381,6 +422,17 @@ class ClaimForm(Protocol):
 
         Of rows that one session holds either all are given or none. Also called, with True, for rows
         whose session has ended, so that it is let go of.
+        """
+        ...
+
+    async def begin(self, fence: Fence) -> Work:
+        """Begin the transaction of a transactional handler: on the session that holds the row, or else
+        on a connection of its own.
+
+        On SQLite it takes the write lock, which every claim and renewal then waits for.
+
+        Raises:
+            DatabaseError: Nothing was begun.
         """
         ...
 

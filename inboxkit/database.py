@@ -17,6 +17,7 @@ from inboxkit._db.record import Record
 from inboxkit._db.scripts import READ_CLOCK
 from inboxkit._db.url import DatabaseUrl, parse_url
 from inboxkit._runtime.room import Room
+from inboxkit._runtime.transaction import HoldBook
 from inboxkit._runtime.waking import WakeHub
 from inboxkit._sql.check import check
 from inboxkit._sql.dialect import get_dialect
@@ -122,6 +123,7 @@ class Database:
         self._described: dict[InboxSpec, TableInfo] = {}
         self.wakes = WakeHub()
         self.room = self._make_room()
+        self.holds = HoldBook()
         self.notifies = False
         """Whether inserts on its connections notify other processes (`Broker(listen_notify=True)`)."""
 

@@ -6,7 +6,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Generic, overload
+from typing import Any, Generic, Literal, overload
 
 from typing_extensions import ParamSpec, TypeVar
 
@@ -21,7 +21,7 @@ from inboxkit._core.handler import (
     resolve_parameter,
 )
 from inboxkit._core.outcomes import Outcome
-from inboxkit._runtime.delivery import Delivery
+from inboxkit._runtime.delivery import Delivery, TransactionalDelivery
 from inboxkit.errors import DeclarationError
 from inboxkit.queue import InboxQueue, check_message, takes_row
 
@@ -55,6 +55,8 @@ class Subscriber(Generic[RowT, MessageT, P, ResultT_co]):
     """Whether the function is called with the delivery too."""
     batch: int | None
     """Most deliveries that the function takes at once, as a list; None: one message at a time."""
+    transactional: bool
+    """Whether the delivery has a transaction, which the ack commits."""
 
     def __init__(
         self,
@@ -64,6 +66,7 @@ class Subscriber(Generic[RowT, MessageT, P, ResultT_co]):
         message_type: Any,
         takes_delivery: bool,
         batch: int | None = None,
+        transactional: bool = False,
     ) -> None:
         self.queue = queue
         self.function = function
@@ -71,6 +74,7 @@ class Subscriber(Generic[RowT, MessageT, P, ResultT_co]):
         self.message_type = message_type
         self.takes_delivery = takes_delivery
         self.batch = batch
+        self.transactional = transactional
         functools.update_wrapper(self, function, updated=())
 
     @property
@@ -118,19 +122,46 @@ class _BatchDecorator(Generic[RowT, MessageT]):
         function: Callable[[list[Delivery[RowT, MessageT]]], Coroutine[Any, Any, BatchResultT]],
         /,
     ) -> Subscriber[RowT, MessageT, [list[Delivery[RowT, MessageT]]], BatchResultT]:
-        subscribed: Any = _subscribe(self._queue, function, sys._getframe(1).f_locals, self._batch)
-        return subscribed  # type: ignore[no-any-return]
+        local = sys._getframe(1).f_locals
+        made: Any = _subscribe(self._queue, function, local, batch=self._batch)
+        return made  # type: ignore[no-any-return]
+
+
+class _TransactionalDecorator(Generic[RowT, MessageT]):
+    """Takes a handler that has a transaction."""
+
+    def __init__(self, queue: InboxQueue[RowT, MessageT]) -> None:
+        self._queue = queue
+
+    def __call__(
+        self,
+        function: Callable[
+            [MessageT, TransactionalDelivery[RowT, MessageT]], Coroutine[Any, Any, ResultT]
+        ],
+        /,
+    ) -> Subscriber[RowT, MessageT, [MessageT, TransactionalDelivery[RowT, MessageT]], ResultT]:
+        local = sys._getframe(1).f_locals
+        made: Any = _subscribe(self._queue, function, local, transactional=True)
+        return made  # type: ignore[no-any-return]
 
 
 @overload
 def subscriber(
-    queue: InboxQueue[RowT, MessageT], /, *, batch: None = None
+    queue: InboxQueue[RowT, MessageT],
+    /,
+    *,
+    batch: None = None,
+    transactional: Literal[False] = False,
 ) -> _Decorator[RowT, MessageT]: ...
 @overload
 def subscriber(
-    queue: InboxQueue[RowT, MessageT], /, *, batch: int
+    queue: InboxQueue[RowT, MessageT], /, *, batch: int, transactional: Literal[False] = False
 ) -> _BatchDecorator[RowT, MessageT]: ...
-def subscriber(queue: Any, /, *, batch: int | None = None) -> Any:
+@overload
+def subscriber(
+    queue: InboxQueue[RowT, MessageT], /, *, batch: None = None, transactional: Literal[True]
+) -> _TransactionalDecorator[RowT, MessageT]: ...
+def subscriber(queue: Any, /, *, batch: int | None = None, transactional: bool = False) -> Any:
     """Make an async function the handler of a queue.
 
     Its first parameter is the message (the row, on a table without payload); a second one, annotated
@@ -150,6 +181,8 @@ def subscriber(queue: Any, /, *, batch: int | None = None) -> Any:
         queue: Whose rows it handles.
         batch: Most rows of one call, at least 1; of a FIFO queue there is never more than one. None:
             one message a call.
+        transactional: Give it a transaction that its ack commits, as `delivery.tx`; the second parameter
+            is then annotated `TransactionalDelivery`. Not with `batch`.
 
     Raises:
         DeclarationError: The queue is none; or, when the function is given, it cannot be its handler.
@@ -158,14 +191,26 @@ def subscriber(queue: Any, /, *, batch: int | None = None) -> Any:
         raise DeclarationError(
             f'subscriber() takes an InboxQueue, not {queue!r}; write @subscriber(InboxQueue(Row, "name"))'
         )
+    if not isinstance(transactional, bool):
+        raise DeclarationError(f"transactional must be True or False, not {transactional!r}")
     if batch is None:
-        return _Decorator(queue)
+        return _TransactionalDecorator(queue) if transactional else _Decorator(queue)
+    if transactional:
+        raise DeclarationError(
+            f"queue {queue.name!r}: a transaction belongs to one delivery, so transactional=True and "
+            "batch do not go together; leave one of them out"
+        )
     check_batch_size(queue, batch)
     return _BatchDecorator(queue, batch)
 
 
 def _subscribe(
-    queue: InboxQueue[Any, Any], function: Any, local: Mapping[str, Any], batch: int | None = None
+    queue: InboxQueue[Any, Any],
+    function: Any,
+    local: Mapping[str, Any],
+    *,
+    batch: int | None = None,
+    transactional: bool = False,
 ) -> Any:
     if isinstance(function, Subscriber):
         raise DeclarationError(
@@ -181,29 +226,49 @@ def _subscribe(
     first, second = parameters(label, function)
     takes_delivery = second is not None
     if second is not None:
-        _check_delivery(label + method_hint(first), function, second, local)
+        _check_delivery(
+            label + method_hint(first), function, second, local, transactional=transactional
+        )
+    elif transactional:
+        raise DeclarationError(
+            f"{label} is transactional, but nothing gives it its transaction; add a second parameter "
+            "delivery: TransactionalDelivery"
+        )
     return Subscriber(
         queue,
         function,
         message_type=_message_type(label, queue, function, first, local),
         takes_delivery=takes_delivery,
+        transactional=transactional,
     )
 
 
 def _check_delivery(
-    label: str, function: Any, parameter: inspect.Parameter, local: Mapping[str, Any]
+    label: str,
+    function: Any,
+    parameter: inspect.Parameter,
+    local: Mapping[str, Any],
+    *,
+    transactional: bool,
 ) -> None:
+    wanted = TransactionalDelivery if transactional else Delivery
     if parameter.annotation is parameter.empty:
         raise DeclarationError(
             f"{label}: its second parameter {parameter.name!r} has no type; write "
-            f"{parameter.name}: Delivery"
+            f"{parameter.name}: {wanted.__name__}"
         )
     annotation = resolve_parameter(label, function, parameter, local)
     kind = strip(annotation)
-    if (getattr(kind, "__origin__", None) or kind) is not Delivery:
+    kind = getattr(kind, "__origin__", None) or kind
+    if kind is TransactionalDelivery and not transactional:
+        raise DeclarationError(
+            f"{label}: its second parameter {parameter.name!r} is a TransactionalDelivery; write "
+            "@subscriber(queue, transactional=True)"
+        )
+    if kind is not wanted:
         raise DeclarationError(
             f"{label}: its second parameter {parameter.name!r} is {show(annotation)}; write "
-            f"{parameter.name}: Delivery, or give it a default"
+            f"{parameter.name}: {wanted.__name__}, or give it a default"
         )
 
 

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar, overload
 
 import anyio
 
-from inboxkit import Column, Database, Delivery, Inbox, InboxQueue, InboxSpec, SystemClock
+from inboxkit import (
+    Column,
+    Database,
+    Delivery,
+    Inbox,
+    InboxQueue,
+    InboxSpec,
+    SystemClock,
+    Transaction,
+    TransactionalDelivery,
+)
 from inboxkit.abc import Clock
 from inboxkit.errors import ClosedError
 
@@ -37,7 +48,24 @@ def delivery(
     state: Any = None,
     clock: Clock | None = None,
     deadline: datetime | None = None,
+    tx: None = None,
 ) -> Delivery[RowT, MessageT]: ...
+@overload
+def delivery(
+    queue: InboxQueue[RowT, MessageT],
+    message: MessageT = ...,
+    *,
+    id: Any = None,
+    attempt: int = 1,
+    row: RowT | None = None,
+    headers: Mapping[str, str] | None = None,
+    key: Any = None,
+    database: Database | None = None,
+    state: Any = None,
+    clock: Clock | None = None,
+    deadline: datetime | None = None,
+    tx: Transaction,
+) -> TransactionalDelivery[RowT, MessageT]: ...
 @overload
 def delivery(
     queue: None = None,
@@ -52,7 +80,24 @@ def delivery(
     state: Any = None,
     clock: Clock | None = None,
     deadline: datetime | None = None,
+    tx: None = None,
 ) -> Delivery[Any, Any]: ...
+@overload
+def delivery(
+    queue: None = None,
+    message: Any = None,
+    *,
+    id: Any = None,
+    attempt: int = 1,
+    row: Any = None,
+    headers: Mapping[str, str] | None = None,
+    key: Any = None,
+    database: Database | None = None,
+    state: Any = None,
+    clock: Clock | None = None,
+    deadline: datetime | None = None,
+    tx: Transaction,
+) -> TransactionalDelivery[Any, Any]: ...
 def delivery(
     queue: InboxQueue[Any, Any] | None = None,
     message: Any = None,
@@ -66,6 +111,7 @@ def delivery(
     state: Any = None,
     clock: Clock | None = None,
     deadline: datetime | None = None,
+    tx: Transaction | None = None,
 ) -> Delivery[Any, Any]:
     """What a handler gets beside its message, made by hand: ``delivery(attempt=2, row=…)``.
 
@@ -81,11 +127,14 @@ def delivery(
         state: What the service's lifespan would have yielded.
         clock: None: the database's where one is given, else the host's.
         deadline: The end of the hold.
+        tx: What `delivery.tx` of a transactional handler is; the test begins and ends it:
+            ``async with database.transaction() as tx``.
     """
     if queue is None:
         queue = InboxQueue(type(row), "jobs") if isinstance(row, Inbox) else _ANY_QUEUE
     known = database.clock if database is not None else SystemClock()
-    return Delivery(
+    kind = Delivery if tx is None else partial(TransactionalDelivery, tx=tx)
+    return kind(
         id=_id_of(row, queue.spec) if id is None else id,
         message=message,
         attempt=attempt if queue.spec.attempt is not None else None,

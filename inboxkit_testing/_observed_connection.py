@@ -89,7 +89,7 @@ class ObservedConnection:
         return await self._sent(operation, recorded, lambda: self._inner.execute(statement))
 
     async def run(self, script: Script[T]) -> T:
-        if not self._is_server:
+        if not self._is_server and not self.in_transaction:
             return await self._run_in_one_go(script)
         self._script, self._is_opening = script.name, True
         try:

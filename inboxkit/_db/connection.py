@@ -48,10 +48,12 @@ class Connection:
     one.
     """
 
+    _noun = "connection"
+
     def __init__(self, database: Database, driver_connection: DriverConnection) -> None:
         self._database = database
         self._driver = driver_connection
-        self._use = _Use()
+        self._use = Use()
         self._is_over = False
 
     @property
@@ -118,7 +120,7 @@ class Connection:
     def _used(self, name: str) -> Iterator[None]:
         if self._is_over:
             raise ClosedError(
-                f"{name}: this {type(self).__name__.lower()} is over: its `async with` block has "
+                f"{name}: this {self._noun} is over: its `async with` block has "
                 "ended; nothing was sent"
             )
         with self._use.by(name):
@@ -128,8 +130,10 @@ class Connection:
 class Transaction(Connection):
     """A connection inside a transaction, for the length of its block."""
 
+    _noun = "transaction"
+
     def __init__(
-        self, database: Database, driver_connection: DriverConnection, use: _Use, depth: int = 0
+        self, database: Database, driver_connection: DriverConnection, use: Use, depth: int = 0
     ) -> None:
         super().__init__(database, driver_connection)
         self._use = use
@@ -164,11 +168,11 @@ class Transaction(Connection):
     async def _nested(self) -> AsyncIterator[Transaction]:
         savepoint = f"inboxkit_{self._depth + 1}"
         await self._send("savepoint", f"SAVEPOINT {savepoint}", (), returns_rows=False)
-        nested = Transaction(self._database, self._driver, self._use, self._depth + 1)
+        nested = self._make_nested()
         try:
             yield nested
             nested._is_over = True
-            await self._send("release", f"RELEASE SAVEPOINT {savepoint}", (), returns_rows=False)
+            await self._keep(savepoint)
         except BaseException:
             nested._is_over = True
             await self._go_back_to(savepoint)
@@ -176,20 +180,33 @@ class Transaction(Connection):
         self._after_commit += nested._after_commit
         self._notices.update(nested._notices)
 
+    def _make_nested(self) -> Transaction:
+        return Transaction(self._database, self._driver, self._use, self._depth + 1)
+
+    async def _keep(self, savepoint: str) -> None:
+        """What was done since stands, as far as this nested transaction is concerned."""
+        await self._send("release", f"RELEASE SAVEPOINT {savepoint}", (), returns_rows=False)
+
     async def _go_back_to(self, savepoint: str) -> None:
         """Undo what was done since; where that fails, the outer block cannot commit either."""
+        if self._is_over:
+            return  # with the whole transaction, and somebody else may have the connection
         with anyio.move_on_after(_ROLLBACK_BOUND, shield=True) as scope:
             try:
                 for text in ("ROLLBACK TO SAVEPOINT", "RELEASE SAVEPOINT"):
                     await self._driver.execute(
                         Statement("rollback", f"{text} {savepoint}", (), returns_rows=False)
                     )
-            except DatabaseError:
+            except DatabaseError as error:
                 # The whole transaction is gone, or the connection is; the error that is on its way
                 # out says why.
+                self._note_gone(error)
                 _log.debug("could not go back to savepoint %s", savepoint, exc_info=True)
         if scope.cancelled_caught:
             self._driver.terminate()
+
+    def _note_gone(self, error: DatabaseError) -> None:
+        """A nested transaction could not be undone alone."""
 
     async def _send_notices(self) -> None:
         """Under a savepoint: what is only a hint must not cost the transaction."""
@@ -285,7 +302,7 @@ async def _begun(connection: Connection) -> AsyncIterator[Transaction]:
     transaction._is_committed = True
 
 
-class _Use:
+class Use:
     """Notices two tasks on one session, which would mix up their answers."""
 
     def __init__(self) -> None:

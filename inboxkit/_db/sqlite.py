@@ -111,7 +111,7 @@ class SqliteConnection:
         return await self._in_turn(statement.name, lambda: self._session.execute(statement))
 
     async def run(self, script: Script[T]) -> T:
-        if script.transaction == "read":
+        if script.transaction == "read" or self._has_turn:
             return await self._hop(script.name, lambda: self._session.run(script))
         return await self._in_turn(script.name, lambda: self._session.run(script))
 

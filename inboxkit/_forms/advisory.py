@@ -7,6 +7,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final
 
 import anyio
@@ -15,13 +16,14 @@ from inboxkit._core.settlement import Settlement
 from inboxkit._sql.advisory import SessionKeys
 from inboxkit._sql.statement import Reading, Script, Steps
 from inboxkit._sql.table import Table
-from inboxkit.abc import Claim, DriverConnection, Fence, Renewal, Settled
+from inboxkit.abc import Claim, DriverConnection, Fence, Renewal, Settled, Work
 from inboxkit.errors import DatabaseError, InboxkitError
 
 from .advisory_endings import ending_script, failed, is_written
 from .claiming import Claiming
 from .runner import Lender
 from .settling import Ending, of_releases, of_settlements
+from .working import KeyWork, session_ended
 
 __all__ = ["SessionAdvisoryForm"]
 
@@ -125,6 +127,21 @@ class SessionAdvisoryForm:
     async def release(self, releases: Sequence[tuple[Fence, bool]]) -> list[Settled]:
         """Let the keys go; the flag says whether the claim's count is taken back before."""
         return [await self._end(ending) for ending in of_releases(releases)]
+
+    async def begin(self, fence: Fence) -> Work:
+        """Begin a transaction on the session that holds the row; it ends before the key is let go."""
+        hold = self._holds.get(fence.hold or 0)
+        if hold is None or not self._is_held(fence):
+            raise session_ended(fence)
+        await hold.session.begin(hold=True)
+
+        async def let_go() -> None:
+            self._holds.pop(fence.hold or 0, None)
+            await self._let_go(hold)
+
+        return KeyWork(
+            hold.session, partial(ending_script, self._table, self._statements), finish=let_go
+        )
 
     async def close(self) -> None:
         """Drop the sessions of rows still in work: they are back at once, and counted."""

@@ -14,13 +14,14 @@ from inboxkit._core.settlement import Settlement
 from inboxkit._sql.advisory import ProcessKeys
 from inboxkit._sql.statement import Reading, Script, Steps
 from inboxkit._sql.table import Table
-from inboxkit.abc import Claim, Claimed, Fence, Renewal, Settled
+from inboxkit.abc import Claim, Claimed, Fence, Renewal, Settled, Work
 from inboxkit.errors import InboxkitError
 
 from .advisory_endings import ending_script, failed, is_written
 from .claiming import Claiming
-from .runner import Runner
+from .runner import Connections
 from .settling import Ending, of_releases, of_settlements
+from .working import KeyWork, begun, session_ended
 
 __all__ = ["Keys", "ProcessAdvisoryForm"]
 
@@ -49,7 +50,7 @@ class ProcessAdvisoryForm:
 
     def __init__(
         self,
-        runner: Runner,
+        runner: Connections,
         table: Table,
         statements: ProcessKeys,
         keys: Keys,
@@ -132,6 +133,22 @@ class ProcessAdvisoryForm:
     async def release(self, releases: Sequence[tuple[Fence, bool]]) -> list[Settled]:
         """Let the keys go; the flag says whether the claim's count is taken back before."""
         return [await self._end(ending) for ending in of_releases(releases)]
+
+    async def begin(self, fence: Fence) -> Work:
+        """Begin a transaction on a connection of its own; it ends before the key is let go."""
+        if fence.hold not in self._held:
+            raise session_ended(fence)
+        connection = await begun(self._runner)
+
+        async def let_go() -> None:
+            self._keys.ring.drop(self._held.pop(fence.hold or 0))
+
+        return KeyWork(
+            connection,
+            partial(ending_script, self._table, self._statements),
+            finish=let_go,
+            leave=partial(self._runner.release, connection),
+        )
 
     async def close(self) -> None:
         """Let go of the keys of rows still in work: they are back at once, and counted."""

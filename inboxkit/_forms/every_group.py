@@ -18,7 +18,7 @@ from inboxkit._sql.statement import Reading, Script, Steps
 from inboxkit.abc import Claim
 
 from .lease import LeaseForm
-from .runner import Runner
+from .runner import Connections
 
 __all__ = ["EveryGroupForm"]
 
@@ -32,7 +32,7 @@ class EveryGroupForm(LeaseForm):
 
     def __init__(
         self,
-        runner: Runner,
+        runner: Connections,
         spec: InboxSpec,
         info: TableInfo,
         dialect: Dialect,

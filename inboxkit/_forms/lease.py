@@ -12,12 +12,13 @@ from inboxkit._sql.dialect import Dialect
 from inboxkit._sql.info import TableInfo
 from inboxkit._sql.statement import Reading, Script, Steps
 from inboxkit._sql.table import bind
-from inboxkit.abc import Claim, Fence, Renewal, Settled
+from inboxkit.abc import Claim, Fence, Renewal, Settled, Work
 
 from .claiming import Claiming
 from .renewing import Round
-from .runner import Runner
+from .runner import Connections
 from .settling import Settling, of_releases, of_settlements
+from .working import LeaseWork, begun
 
 __all__ = ["LeaseForm"]
 
@@ -27,7 +28,7 @@ class LeaseForm:
 
     def __init__(
         self,
-        runner: Runner,
+        runner: Connections,
         spec: InboxSpec,
         info: TableInfo,
         dialect: Dialect,
@@ -89,6 +90,10 @@ class LeaseForm:
     async def release(self, releases: Sequence[tuple[Fence, bool]]) -> list[Settled]:
         """Give rows back unsettled, once; the flag says whether the claim's count is taken back."""
         return await self._settling.write(of_releases(releases))
+
+    async def begin(self, fence: Fence) -> Work:  # noqa: ARG002 - the row is held by its token
+        """Begin a transaction on a connection of its own."""
+        return LeaseWork(self._runner, await begun(self._runner), self._settling)
 
     async def close(self) -> None:
         """Nothing to let go of: between statements this form holds no connection."""

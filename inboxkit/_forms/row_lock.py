@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -19,11 +19,12 @@ from inboxkit._sql.info import TableInfo
 from inboxkit._sql.lease import Write
 from inboxkit._sql.statement import Reading, Script, Steps
 from inboxkit._sql.table import bind
-from inboxkit.abc import Claim, DriverConnection, Fence, Renewal, Settled
+from inboxkit.abc import Claim, DriverConnection, Fence, Renewal, Settled, Work
 from inboxkit.errors import DatabaseError, InboxkitError, OutcomeUnknownError
 
 from .claiming import Claiming
 from .runner import Lender
+from .working import CONSTRAINTS, SAVE, SavepointWork, session_ended
 
 __all__ = ["RowLockForm"]
 
@@ -132,6 +133,15 @@ class RowLockForm:
             [(fence, None if flag or self._is_spent(fence) else _COUNT) for fence, flag in releases]
         )
 
+    async def begin(self, fence: Fence) -> Work:
+        """Begin after the claim, on the session that holds the row: going back there keeps the row."""
+        connection = self._sessions.get(fence.hold or 0)
+        if connection is None or connection.is_closed:
+            raise session_ended(fence)
+        await connection.execute(SAVE)
+        first = CONSTRAINTS if self._table.dialect.name == "postgres" else ()
+        return SavepointWork(connection, self._script, self._commit, first=first)
+
     async def close(self) -> None:
         """Give every session back, with its row."""
         sessions, self._sessions = self._sessions, {}
@@ -150,18 +160,39 @@ class RowLockForm:
         groups: dict[int | None, list[_Ending]] = {}
         for ending in endings:
             groups.setdefault(ending[0].hold, []).append(ending)
-        answers = {hold: iter(await self._end(hold, group)) for hold, group in groups.items()}
+        answers = {hold: iter(await self._end(group)) for hold, group in groups.items()}
         return [next(answers[fence.hold]) for fence, _ in endings]
 
-    async def _end(self, hold: int | None, endings: Sequence[_Ending]) -> list[Settled]:
+    async def _end(self, endings: Sequence[_Ending]) -> list[Settled]:
         """End the rows of one session, which then is free."""
-        connection = self._sessions.pop(hold or 0, None)
+
+        async def write(connection: DriverConnection) -> list[Settled]:
+            return await self._write(connection, endings)
+
+        return await self._last(endings, write)
+
+    async def _commit(self, fence: Fence, due: datetime | None) -> Settled:
+        """Commit what is written already; then the session is free."""
+
+        async def commit(connection: DriverConnection) -> list[Settled]:
+            await connection.commit()
+            return [Settled("written", due)]
+
+        (answer,) = await self._last([(fence, None)], commit)
+        return answer
+
+    async def _last(
+        self,
+        endings: Sequence[_Ending],
+        write: Callable[[DriverConnection], Awaitable[list[Settled]]],
+    ) -> list[Settled]:
+        connection = self._sessions.pop(endings[0][0].hold or 0, None)
         if connection is None:
             return [Settled("lost")] * len(endings)
         try:
             if connection.is_closed:
                 return [Settled("lost")] * len(endings)
-            return await self._write(connection, endings)
+            return await write(connection)
         except OutcomeUnknownError as error:
             return [Settled("unknown", error=error)] * len(endings)
         except InboxkitError as error:
@@ -201,13 +232,11 @@ class RowLockForm:
         answers: list[Settled] = []
         is_written = False
         for fence, settlement in endings:
-            write = _write_of(settlement) if settlement is not None else None
-            if settlement is None or write is None or not self._statements.writes(write):
+            if settlement is None or not self._statements.writes(_write_of(settlement)):
                 answers.append(Settled("written"))
                 continue
-            steps = partial(self._steps, write, fence, settlement.delay)
             try:
-                due = await connection.run(Script("settle", steps, "none"))
+                due = await connection.run(self._script(fence, settlement))
             except OutcomeUnknownError:
                 raise
             except InboxkitError as error:
@@ -236,6 +265,10 @@ class RowLockForm:
         id = self._table.id.encode(fence.id)
         self._aside[id] = reading.monotonic + _FAILED_ASIDE.total_seconds()
         return add(reading.now, _FAILED_ASIDE)
+
+    def _script(self, fence: Fence, settlement: Settlement) -> Script[datetime | None]:
+        steps = partial(self._steps, _write_of(settlement), fence, settlement.delay)
+        return Script("settle", steps, "none")
 
     def _steps(
         self, write: Write, fence: Fence, delay: timedelta, reading: Reading

@@ -80,6 +80,20 @@ class Settling:
             results = await self._one_by_one(endings)
         return await self._explain(endings, results)
 
+    def script(self, ending: Ending) -> Script[Settled | None]:
+        """Writes one in a transaction that is open already; answers None where no row held its fence."""
+
+        def steps(reading: Reading) -> Steps[Settled | None]:
+            (settled,) = yield from self._write(ending.write, [ending], reading)
+            return None if settled is _UNMATCHED else settled
+
+        return Script("settle", steps, "none")
+
+    async def explain(self, ending: Ending) -> Settled:
+        """Why no row held its fence: lost, or gone."""
+        (settled,) = await self._explain([ending], [_UNMATCHED])
+        return settled
+
     async def _one_by_one(self, endings: Sequence[Ending]) -> list[Settled]:
         try:
             return await self._runner.run(Script("settle", partial(self._alone, endings), "write"))

@@ -14,10 +14,10 @@ from inboxkit.abc import Clock
 from inboxkit.errors import DeclarationError
 
 if TYPE_CHECKING:
-    from inboxkit.database import Database
+    from inboxkit.database import Database, Transaction
     from inboxkit.queue import InboxQueue
 
-__all__ = ["Delivery"]
+__all__ = ["Delivery", "TransactionalDelivery"]
 
 RowT_co = TypeVar("RowT_co", covariant=True, default=Any)
 MessageT_co = TypeVar("MessageT_co", covariant=True, default=Any)
@@ -161,6 +161,49 @@ class Delivery(Generic[RowT_co, MessageT_co]):
         """
         return await self._publish(queue, message, within=within, **columns)
 
+    if not TYPE_CHECKING:  # checkers say it themselves, and of every name that is none
+
+        def __getattr__(self, name: str) -> Any:
+            if name != "tx":
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            raise AttributeError(
+                "this delivery has no transaction: write @subscriber(queue, transactional=True) and "
+                "annotate the parameter as TransactionalDelivery"
+            )
+
     def __repr__(self) -> str:
         attempt = "" if self._attempt is None else f", attempt={self._attempt}"
-        return f"<Delivery {shorten(self.id)} of {self.queue.name!r}{attempt}>"
+        return f"<{type(self).__name__} {shorten(self.id)} of {self.queue.name!r}{attempt}>"
+
+
+class TransactionalDelivery(Delivery[RowT_co, MessageT_co]):
+    """What a handler of ``@subscriber(queue, transactional=True)`` gets: a delivery with a transaction."""
+
+    __slots__ = ("_tx",)
+
+    def __init__(self, *, tx: Transaction, **known: Any) -> None:
+        super().__init__(**known)
+        self._tx = tx
+
+    @property
+    def tx(self) -> Transaction:
+        """The handler's transaction: committed together with the ack, or rolled back.
+
+        It begins at its first statement, READ COMMITTED on the servers whatever their default is. An
+        ack (`ack()`, or None) commits it and the settlement as one; every other end (a retry, a drop,
+        an exception, a timeout) rolls it back and then settles as without it. What `insert_rows` and
+        `publish(within=delivery.tx)` write is there with the ack, and wakes its queues after it, when
+        `after_commit` functions are called too. Other connections commit by themselves.
+
+        A statement that failed keeps it from being committed although the handler goes on: what may
+        fail belongs in ``async with delivery.tx.transaction()``, which is undone alone. It is the
+        handler's (and its middleware's) alone: a task that keeps it beyond the handler's return makes
+        the delivery fail with TransactionHeldError.
+
+        It keeps a connection of the pool, so each delivery in work counts in the pool's room. On SQLite it
+        also keeps the only write lock from its first statement to its end, and all claims and renewals
+        of this process wait for that; so it must end a while before the first of their holds
+        does (with leases of 30 seconds, it has 9 seconds at least). Else it is rolled back and the delivery
+        fails with TransactionTooLongError: do the slow work first, and write at the end.
+        """
+        return self._tx

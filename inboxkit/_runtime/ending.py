@@ -82,6 +82,13 @@ class Ender:
             for group in groups:
                 writing.start_soon(self._write, group)
 
+    def take(self, held: Held, ending: Settlement, answer: Settled) -> None:
+        """A worker has written this itself, in its handler's transaction: what became of it."""
+        held.stage = Stage.GONE
+        self._settled(held)
+        self._take_answer(held, ending, answer, is_alone=True)
+        self._answered(held, answer.result != "written")
+
     def let_go(self, held: Held) -> None:
         """Its hold is lost: nothing is written, but its session is still to be given back."""
         self.add(held, _GIVEN_BACK)

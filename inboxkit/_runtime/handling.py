@@ -96,9 +96,11 @@ async def _call_handler(held: Held, plan: Plan, delivery: Delivery[Any, Any]) ->
         except Exception as error:
             if held.lost_error is not None:
                 raise held.lost_error from error
+            if held.cut_error is not None:
+                raise held.cut_error from error
             held.has_returned = not held.stop_asked
             raise
-        if held.lost_error is None:
+        if held.lost_error is None and held.cut_error is None:
             return _checked(returned)
     if held.lost_error is not None:
         held.cancel()  # now the middleware, once it has seen this
@@ -107,6 +109,8 @@ async def _call_handler(held: Held, plan: Plan, delivery: Delivery[Any, Any]) ->
         held.cancel()
         raise ClosedError("the service stops; the handler was cancelled and its row is released")
     held.has_returned = True
+    if held.cut_error is not None:
+        raise held.cut_error
     raise TimeoutError(f"the handler did not end within {plan.timeout}")
 
 

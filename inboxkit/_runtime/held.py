@@ -60,6 +60,10 @@ class Held:
     """What middleware sees once `lost` is set."""
     has_returned: bool = False
     """The handler came to an end of its own: it returned, or raised."""
+    cut_error: Exception | None = None
+    """Why its handler was ended before its time, with its transaction."""
+    is_transacting: bool = False
+    """Its handler's transaction is open."""
     stop_asked: bool = False
     """The service asked the handler to end."""
     ending: Settlement | Release | None = None
@@ -125,6 +129,14 @@ class Held:
         """Whether a token may stand in the row that no answer has confirmed."""
         return len(self.tokens) > 1
 
+    @property
+    def has_own_lock(self) -> bool:
+        """Whether its last renewal found the row locked, while its own transaction is open.
+
+        Whose lock that is cannot be told; while it lasts nobody claims the row, and renewals go on.
+        """
+        return self.is_transacting and self.skips > 0
+
     def deadline(self) -> datetime | None:
         """The wall clock's instant of `hold_end`, as now known."""
         if self.lease is None:
@@ -132,7 +144,10 @@ class Held:
         return self.reading.now + self.lease - timedelta(seconds=leases.margin(self.lease))
 
     def has_ended(self, monotonic: float) -> bool:
-        """Whether the hold is over."""
+        """Whether the hold is over: not while the handler's own transaction has the row locked, so
+        that nobody can claim it, and renewals pass over it."""
+        if self.has_own_lock:
+            return False
         end = self.hold_end
         return end is not None and monotonic >= end
 

@@ -187,7 +187,12 @@ class Lanes:
         if claim.rows:
             self._prober = None
             self._tell_lanes()
-        elif not claim.undecodable and self._is_prober(lane) and not self._stopping.is_set():
+        elif (
+            not claim.undecodable
+            and not claim.more
+            and self._is_prober(lane)
+            and not self._stopping.is_set()
+        ):
             await self._waker.wait()
 
     async def _rest(self, lane: int, error: Exception) -> None:

@@ -12,6 +12,7 @@ from inboxkit._core.settlement import Policy
 from inboxkit.abc import Claimed
 
 from .delivery import Delivery
+from .transaction import HandlersTransaction
 
 __all__ = [
     "BatchCallNext",
@@ -75,6 +76,11 @@ class Plan:
     """Most deliveries of one call of the handler, which takes a list; None: it takes one."""
     batch_middleware: tuple[BatchMiddleware, ...] = ()
     """In place of `middleware`, where there are batches."""
+    make_transaction: Callable[..., HandlersTransaction] | None = None
+    """Of a transactional handler: makes its transaction, given what begins it."""
+    transaction_end: Callable[[], float | None] | None = None
+    """The monotonic second by which one that begins now must have ended, where it keeps others from
+    renewing."""
     is_every_group: bool = False
     """All groups of the table are served."""
     dead_letter_table: str | None = None

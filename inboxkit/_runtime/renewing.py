@@ -90,6 +90,8 @@ class Renewer:
                     continue  # a handler that has returned still settles by its token
                 if held.has_ended(now):
                     self._lost(held, "it ran out before it could be renewed")
+                elif held.has_own_lock:
+                    ends.append(now + min(_LONGEST_SKIP, self._lease / 20))
                 elif (end := held.hold_end) is not None:
                     ends.append(end)
             wait = min(ends) - now if ends else None

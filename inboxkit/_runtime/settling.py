@@ -95,6 +95,11 @@ class Settler:
         for held, ending in endings:
             self.add(held, ending)
 
+    def take(self, held: Held, ending: Settlement, answer: Settled) -> None:
+        """A worker has written this itself, in its handler's transaction: what became of it."""
+        held.ending = ending
+        self._take_answer(held, ending, answer)
+
     def let_go(self, held: Held) -> None:
         """Its hold is lost: nothing is written."""
         self._end(held)

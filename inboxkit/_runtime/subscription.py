@@ -28,6 +28,7 @@ from .reporting import Reporter
 from .room import Room
 from .settling import Settler
 from .stopping import RELEASE_SECONDS
+from .transacting import Transacting
 from .waking import WakeHub, Waker
 from .watching import Watcher
 from .workers import Workers
@@ -95,10 +96,22 @@ class Subscription:
             self._serve_leases()
         else:
             self._serve_sessions()
+        self._transacting: Transacting | None = None
+        if plan.make_transaction is not None:
+            self._transacting = Transacting(
+                plan,
+                form,
+                clock,
+                random,
+                report,
+                settler=self._settler,
+                conclude=self._conclusions.handled,
+                known=self._known,
+            )
 
     def _serve_leases(self) -> None:
         form, clock, random, report = self._form, self._clock, self._random, self._report
-        self._settler = settler = Settler(
+        self._settler = Settler(
             form, clock, random, report, settled=self._forget, due=self._tell_due
         )
         self._keeper = Renewer(
@@ -107,8 +120,11 @@ class Subscription:
             report,
             holds=self._holds.values,
             lost=self._lose,
-            round_over=settler.notify,
+            round_over=self._round_over,
         )
+        if self.plan.make_transaction is not None:
+            self._claimer = self._make_lanes(Sizes(1, clock, falls_back=False))
+            return
         self._claimer = Claimer(
             form, clock, random, self.waker, report, room=self._room, accept=self._accept
         )
@@ -116,18 +132,7 @@ class Subscription:
     def _serve_sessions(self) -> None:
         form, clock, report = self._form, self._clock, self._report
         sizes = Sizes(self.plan.batch or 1, clock, falls_back=form.holds_together)
-        self._claimer = lanes = Lanes(
-            form,
-            clock,
-            self._random,
-            self.waker,
-            report,
-            count=self.plan.workers if self.plan.may_claim_beside else 1,
-            sizes=sizes,
-            room=self._room,
-            places=self._places,
-            accept=self._accept,
-        )
+        self._claimer = lanes = self._make_lanes(sizes)
         self._settler = Ender(
             form,
             report,
@@ -138,6 +143,26 @@ class Subscription:
             answered=self._intake.answered,
         )
         self._keeper = Watcher(form, clock, holds=self._holds.values, lost=self._lose)
+
+    def _make_lanes(self, sizes: Sizes) -> Lanes:
+        """Claims where each delivery owns a connection."""
+        return Lanes(
+            self._form,
+            self._clock,
+            self._random,
+            self.waker,
+            self._report,
+            count=self.plan.workers if self.plan.may_claim_beside else 1,
+            sizes=sizes,
+            room=self._room,
+            places=self._places,
+            accept=self._accept,
+        )
+
+    def _round_over(self) -> None:
+        self._settler.notify()
+        if self._transacting is not None:
+            self._transacting.round_over()
 
     @property
     def in_work(self) -> list[Held]:
@@ -235,6 +260,9 @@ class Subscription:
             self._lose(held, "it ran out before its handler could begin")
             return
         held.stage = Stage.RUNNING
+        if self._transacting is not None:
+            await self._transacting.deliver(held)
+            return
         handled = await handle(held, self.plan, **self._known(held))
         ending = self._conclusions.handled(held, handled)
         if ending is not None:
@@ -290,6 +318,8 @@ class Subscription:
         if self._holds.pop(id(held), None) is None:
             return
         hold = held.claimed.fence.hold
+        if hold is None and self.plan.make_transaction is not None:
+            self._places.leave()
         # Rows that one session holds have one place.
         if hold is not None and all(h.claimed.fence.hold != hold for h in self._holds.values()):
             self._places.leave()

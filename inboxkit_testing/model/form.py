@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, assert_never
 
 from inboxkit._core.settlement import Destination, Settlement, Verb
-from inboxkit.abc import Claim, Claimed, ClaimForm, Fence, Reading, Settled
-from inboxkit.errors import DecodeError
+from inboxkit.abc import Claim, Claimed, ClaimForm, Fence, Reading, Settled, Work
+from inboxkit.errors import DatabaseError, DecodeError
 
 from .table import ModelDatabase, ModelRow, ModelTable
 
@@ -160,6 +160,13 @@ class ModelForm(ClaimForm, ABC):
         else:
             self._table.rows.remove(row)
             self._database.table(destination.name).rows.append(row)
+
+    async def begin(self, fence: Fence) -> Work:
+        """Refused: what a handler writes is SQL, which this does not speak."""
+        raise DatabaseError(
+            f"begin: the model has no database in which the handler of row {fence.id!r} could write",
+            statement="begin",
+        )
 
     async def close(self) -> None:
         """Rows under a lease stay so."""

@@ -81,5 +81,5 @@ def test_columns_that_inboxkit_fills() -> None:
 
 def test_every_missing_column_is_named() -> None:
     spec = InboxSpec("t", id=Column("id"), group=Column("queue"), fields={"name": "queue"})
-    with pytest.raises(TypeError, match="needs a value for 'id' .* and 'name'"):
+    with pytest.raises(TypeError, match=r"needs a value for 'id' .* and 'name'"):
         spec.of()

@@ -106,6 +106,10 @@ def test_a_delivery_takes_no_other_attributes() -> None:
         delivery = await make()
         with pytest.raises(AttributeError):
             delivery.mesage = 1  # type: ignore[attr-defined]
+        with pytest.raises(AttributeError, match=r"transactional=True\).*TransactionalDelivery"):
+            _ = delivery.tx  # type: ignore[attr-defined]
+        with pytest.raises(AttributeError, match="no attribute 'text'"):
+            _ = delivery.text  # type: ignore[attr-defined]
         with pytest.raises(AttributeError):
             delivery.message = "x"  # type: ignore[misc]
 

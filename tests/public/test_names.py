@@ -91,7 +91,7 @@ SIGNATURES: dict[str, tuple[Any, list[str]]] = {
         inboxkit.InboxQueue.__init__,
         ["row", "name", "message=None", "*", "lease=None", "poll_interval=None"],
     ),
-    "subscriber": (inboxkit.subscriber, ["queue", "*", "batch=None"]),
+    "subscriber": (inboxkit.subscriber, ["queue", "*", "batch=None", "transactional=False"]),
     "Row.of": (inboxkit.Inbox.of, ["message", "*args", "**columns"]),
     "Row.stored": (inboxkit.Inbox.stored, ["**columns"]),
     "InboxSpec.of": (inboxkit.InboxSpec.of, ["message=MISSING", "**columns"]),

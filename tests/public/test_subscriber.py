@@ -12,7 +12,7 @@ import pytest
 from inboxkit import role
 from inboxkit._core.outcomes import Ack, Outcome, ack, drop
 from inboxkit._core.spec import Column, InboxSpec
-from inboxkit._runtime.delivery import Delivery
+from inboxkit._runtime.delivery import Delivery, TransactionalDelivery
 from inboxkit.errors import DeclarationError
 from inboxkit.queue import InboxQueue
 from inboxkit.subscriber import Subscriber, subscriber
@@ -200,6 +200,7 @@ async def too_many(report: Report, delivery: Delivery, client: str) -> None: ...
 async def keyword_required(report: Report, *, client: str) -> None: ...
 async def not_a_delivery(report: Report, attempt: int) -> None: ...
 async def untyped_delivery(report: Report, delivery) -> None: ...  # type: ignore[no-untyped-def]
+async def transactional(report: Report, delivery: TransactionalDelivery[Jobs]) -> None: ...
 async def other_message(report: int) -> None: ...
 async def takes_the_row(row: Jobs) -> None: ...
 async def takes_a_payload(report: Report) -> None: ...
@@ -231,6 +232,27 @@ async def raw_union(report: str | None) -> None: ...
 def test_functions_that_cannot_be_handlers(queue: Any, handler: Any, message: str) -> None:
     with pytest.raises(DeclarationError, match=message):
         subscriber(queue)(handler)
+
+
+def test_a_transactional_handler_says_so_twice() -> None:
+    made = subscriber(REPORTS, transactional=True)(transactional)
+    assert (made.transactional, made.takes_delivery) == (True, True)
+    assert not subscriber(REPORTS)(takes_a_payload).transactional
+    for declared, handler, message in (
+        (
+            False,
+            transactional,
+            r"'delivery' is a TransactionalDelivery; write @subscriber\(queue, tr",
+        ),
+        (True, Service().handle, r"'delivery' is Delivery; write delivery: TransactionalDelivery"),
+        (True, untyped_delivery, r"has no type; write delivery: TransactionalDelivery"),
+        (True, takes_a_payload, r"add a second parameter delivery: TransactionalDelivery"),
+    ):
+        decorate: Any = subscriber(REPORTS, transactional=declared)  # type: ignore[call-overload]
+        with pytest.raises(DeclarationError, match=message):
+            decorate(handler)
+    with pytest.raises(DeclarationError, match="transactional must be True or False"):
+        subscriber(REPORTS, transactional=1)  # type: ignore[call-overload]
 
 
 def test_the_queue_comes_first() -> None:

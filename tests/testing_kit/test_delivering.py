@@ -18,6 +18,7 @@ from inboxkit import (
     InboxQueue,
     InboxSpec,
     Service,
+    TransactionalDelivery,
     role,
     subscriber,
 )
@@ -44,6 +45,21 @@ def test_a_delivery_needs_no_more_than_what_the_handler_reads() -> None:
     assert made.queue.spec is Jobs.spec
     assert delivery().attempt == 1
     assert (delivery(row={"id": 3}).id, delivery(id=4, row=row).id) == (3, 4)
+
+
+async def test_a_transactional_handler_is_given_the_tests_own_transaction(
+    inbox_database: Database, virtual_clock: VirtualClock
+) -> None:
+    @subscriber(InboxQueue(Jobs, "q", bytes), transactional=True)
+    async def handler(message: bytes, delivery: TransactionalDelivery[Jobs, bytes]) -> None:
+        await delivery.tx.execute("INSERT INTO effects (n) VALUES ($1)", delivery.attempt)
+
+    await inbox_database.execute("CREATE TABLE effects (n int)")
+    async with inbox_database.transaction() as tx:
+        made = delivery(handler.queue, b"x", attempt=3, tx=tx)
+        await handler(b"x", made)
+    assert await inbox_database.fetch_value("SELECT n FROM effects") == 3
+    assert repr(made) == "<TransactionalDelivery 1 of 'q', attempt=3>"
 
 
 def test_a_delivery_is_of_the_queue_that_is_given() -> None:

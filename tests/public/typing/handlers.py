@@ -13,7 +13,8 @@ import msgspec
 from inboxkit import role
 from inboxkit._core.outcomes import Ack, Outcome, ack, retry
 from inboxkit._core.spec import Column, InboxSpec
-from inboxkit._runtime.delivery import Delivery
+from inboxkit._runtime.delivery import Delivery, TransactionalDelivery
+from inboxkit.database import Transaction
 from inboxkit.queue import InboxQueue
 from inboxkit.subscriber import subscriber
 from inboxkit.table import Inbox
@@ -164,6 +165,23 @@ async def batch_calls(delivery: Delivery[Jobs, Report], other: Delivery[Jobs, St
     await batch(delivery)  # error
     await batch([other])  # error
     subscriber(REPORTS, batch="10")  # error
+
+
+@subscriber(REPORTS, transactional=True)
+async def in_transaction(report: Report, delivery: TransactionalDelivery[Jobs, Report]) -> Ack:
+    assert_type(delivery.tx, Transaction)
+    assert_type(delivery.message, Report)
+    return ack()
+
+
+@subscriber(REPORTS, transactional=True)
+async def in_any_transaction(report: Report, delivery: TransactionalDelivery) -> None: ...
+@subscriber(REPORTS)  # error
+async def not_declared(report: Report, delivery: TransactionalDelivery) -> None: ...
+@subscriber(REPORTS, transactional=True)  # error
+async def without_delivery(report: Report) -> None: ...
+@subscriber(REPORTS, transactional=True)  # error
+async def of_other_rows(report: Report, delivery: TransactionalDelivery[OtherJobs]) -> None: ...
 
 
 class Handlers:
