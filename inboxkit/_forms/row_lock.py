@@ -211,8 +211,9 @@ class RowLockForm:
             if after is not None and not connection.is_closed:
                 with anyio.move_on_after(_BOUND, shield=True):
                     await connection.rollback()
-                    await connection.execute(after)
-                    is_free = True
+                    if not connection.is_closed:
+                        await connection.execute(after)
+                        is_free = True
         except DatabaseError as error:
             _log.warning(
                 "table %r: letting go of a FIFO group's guard failed: %s; its session is closed, which "

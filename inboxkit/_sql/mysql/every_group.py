@@ -44,12 +44,14 @@ class MysqlEveryGroup:
     def __init__(self, table: Table, *, cap: int | None, others: Others) -> None:
         group = table.get(Role.GROUP)
         if not group.info.collation.endswith("_bin"):
+            kind = (
+                f"{group.info.type} COLLATE utf8mb4_bin{'' if group.info.nullable else ' NOT NULL'}"
+            )
             raise DialectError(
                 f"table {table.spec.name!r}: column {group.name!r} has the collation "
                 f"{group.info.collation}, by which names are compared without case or accents, so that "
                 "its groups cannot be gone through one by one; ALTER TABLE "
-                f"{table.sql} MODIFY {group.sql} {group.info.type} COLLATE utf8mb4_bin, or include a "
-                "subscription for each group"
+                f"{table.sql} MODIFY {group.sql} {kind}, or include a subscription for each group"
             )
         self._table = table
         self._group = group
