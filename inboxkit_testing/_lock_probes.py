@@ -92,7 +92,7 @@ class _MysqlProbe:
         return rows
 
 
-_TRANSACTION: Final = re.compile(r"^---TRANSACTION (\d+)|^MariaDB thread id (\d+)", re.MULTILINE)
+_TRANSACTION: Final = re.compile(r"^---TRANSACTION \(?(\w+)|^MariaDB thread id (\d+)", re.MULTILINE)
 _LOCK: Final = re.compile(
     r"^(?:TABLE LOCK|RECORD LOCKS .*? of) table (?P<table>.*) trx id (?P<transaction>\d+) .*?"
     r"(?P<waits> waiting)?$",

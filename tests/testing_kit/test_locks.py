@@ -47,7 +47,11 @@ def test_row_locks_under_the_gate(url: str, choices: Sequence[int]) -> None:
         clock = VirtualClock(stall=3, gate=StatementGate(choices))
 
         async def add(instance: str) -> None:
-            async with open_test_database(url, clock=clock, instance=instance) as database:
+            async with (
+                open_test_database(url, clock=clock, instance=instance) as database,
+                database.transaction() as reading,  # has no locks, and so is in nobody's way
+            ):
+                await reading.fetch("SELECT n FROM t")
                 for _ in range(2):
                     async with database.transaction() as tx:
                         await tx.execute("UPDATE t SET n = n + 1")
