@@ -29,7 +29,7 @@ __all__ = ["Connectable", "OnConflict", "insert_rows", "insert_statements"]
 
 OnConflict: TypeAlias = Literal["error", "ignore"]
 Connectable: TypeAlias = Any
-"""inboxkit's `Connection` or `Transaction`; a connection of asyncpg, aiosqlite or psycopg (async); or
+"""inboxkit's `Connection` or `Transaction`; a connection of asyncpg, aiosqlite, asyncmy or psycopg (async); or
 SQLAlchemy's `AsyncConnection` or `AsyncSession`."""
 
 

@@ -175,11 +175,12 @@ async def _run(connection: Any, *texts: bytes) -> Reply:
     """Run statements one after the other; the last one's answer."""
     *before, last = texts
     for text in before:
-        await _query(connection, text)
-    return await _query(connection, last)
+        await query(connection, text)
+    return await query(connection, last)
 
 
-async def _query(connection: Any, text: bytes) -> Reply:
+async def query(connection: Any, text: bytes) -> Reply:
+    """Run one statement, and read all that it answers."""
     await connection.query(text)
     result = connection._result
     while connection._result.has_next:  # of a procedure; the first is its answer

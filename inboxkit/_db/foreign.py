@@ -1,4 +1,4 @@
-"""Connections that the service opened itself: by asyncpg, aiosqlite, psycopg or SQLAlchemy.
+"""Connections that the service opened itself: by asyncpg, aiosqlite, psycopg, asyncmy or SQLAlchemy.
 
 Statements run on them as they are: in whatever transaction is open, unshielded, errors as the driver
 raises them. Nothing is imported that the caller has not imported already.
@@ -13,7 +13,9 @@ from typing import Any, TypeAlias, TypeVar
 
 from inboxkit._sql.statement import Answer, Script, Statement
 from inboxkit.abc import Clock, DialectName
+from inboxkit.errors import ConstraintError
 
+from .foreign_asyncmy import UTC_ZONE, ZONE_BACK, through_asyncmy
 from .foreign_sqlalchemy import connection_of, is_sqlalchemy, through_sqlalchemy
 from .placeholders import parse
 from .scripts import step_through
@@ -34,7 +36,15 @@ class Foreign:
 
     async def run(self, script: Script[T], clock: Clock) -> T:
         """Run a script's statements in the transaction that is open there, if any."""
-        return await step_through(script, clock, self.execute)
+        if self.dialect != "mysql":
+            return await step_through(script, clock, self.execute)
+        await self.execute(UTC_ZONE)
+        try:
+            return await step_through(script, clock, self.execute)
+        except ConstraintError as error:
+            raise error.__cause__ or error from None
+        finally:
+            await self.execute(ZONE_BACK)
 
 
 async def foreign_of(connection: Any) -> Foreign:
@@ -84,6 +94,7 @@ _KNOWN: dict[tuple[str, str], tuple[DialectName, Execute]] = {
     ("asyncpg", "PoolConnectionProxy"): ("postgres", _asyncpg),
     ("aiosqlite", "Connection"): ("sqlite", _aiosqlite),
     ("psycopg", "AsyncConnection"): ("postgres", _psycopg),
+    ("asyncmy", "Connection"): ("mysql", through_asyncmy),
 }
 """By package and class. A pool is none of them: it would insert on a connection of its own choice,
 outside of the caller's transaction."""
@@ -96,7 +107,7 @@ def _find(connection: Any) -> tuple[DialectName, Execute]:
             return found
     raise TypeError(
         f"{type(connection).__module__}.{type(connection).__qualname__} is no connection that rows can be "
-        "inserted on: give inboxkit's Connection or Transaction, one of asyncpg, aiosqlite or psycopg "
-        "(async), or SQLAlchemy's AsyncConnection or AsyncSession; for other drivers run the statements "
+        "inserted on: give inboxkit's Connection or Transaction, one of asyncpg, aiosqlite, asyncmy or "
+        "psycopg (async), or SQLAlchemy's AsyncConnection or AsyncSession; for other drivers run the statements "
         "of insert_statements()"
     )
