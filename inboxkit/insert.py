@@ -29,8 +29,8 @@ __all__ = ["Connectable", "OnConflict", "insert_rows", "insert_statements"]
 
 OnConflict: TypeAlias = Literal["error", "ignore"]
 Connectable: TypeAlias = Any
-"""inboxkit's `Connection` or `Transaction`; a connection of asyncpg, aiosqlite, asyncmy or psycopg (async); or
-SQLAlchemy's `AsyncConnection` or `AsyncSession`."""
+"""inboxkit's `Connection` or `Transaction`; a connection of asyncpg, aiosqlite, asyncmy or psycopg
+(async); or SQLAlchemy's `AsyncConnection` or `AsyncSession`."""
 
 
 async def insert_rows(
@@ -44,8 +44,8 @@ async def insert_rows(
     and a `retry_after` of None is written as NULL, which is due now.
 
     Args:
-        connection: inboxkit's `Connection` or `Transaction`, one of asyncpg, aiosqlite or psycopg, or
-            SQLAlchemy's `AsyncConnection` or `AsyncSession` (its default bind's).
+        connection: inboxkit's `Connection` or `Transaction`, one of asyncpg, aiosqlite, asyncmy or
+            psycopg, or SQLAlchemy's `AsyncConnection` or `AsyncSession` (its default bind's).
         rows: Made by `Row.of(message, …)`, `Row(…)` or `InboxSpec.of(message, …)`; of any tables.
         on_conflict: ``"ignore"`` leaves out rows that a constraint refuses.
 

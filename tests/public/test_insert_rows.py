@@ -57,7 +57,6 @@ BY_HAND = InboxSpec(
 )
 
 
-
 async def make(url: str) -> None:
     async with Database(url) as db:
         dialect = get_dialect(db.dialect)
