@@ -251,6 +251,8 @@ def test_a_transactional_handler_says_so_twice() -> None:
         decorate: Any = subscriber(REPORTS, transactional=declared)  # type: ignore[call-overload]
         with pytest.raises(DeclarationError, match=message):
             decorate(handler)
+    with pytest.raises(DeclarationError, match="transactional=True and batch do not go together"):
+        subscriber(REPORTS, transactional=True, batch=2)  # type: ignore[call-overload]
     with pytest.raises(DeclarationError, match="transactional must be True or False"):
         subscriber(REPORTS, transactional=1)  # type: ignore[call-overload]
 

@@ -94,6 +94,8 @@ CELLS = [
     pytest.param("postgres", LOCKED, id="postgres-row-lock"),
     pytest.param("postgres", KEYED, id="postgres-advisory"),
     pytest.param("mariadb", LEASED, id="mariadb-lease"),
+    pytest.param("mariadb", LOCKED, id="mariadb-row-lock"),
+    pytest.param("mariadb", KEYED, id="mariadb-advisory"),
 ]
 every_cell = pytest.mark.parametrize(("inbox_db", "queue"), CELLS)
 on_sqlite = pytest.mark.parametrize("inbox_db", ["sqlite"])
@@ -487,17 +489,22 @@ async def test_the_lock_of_its_own_transaction_keeps_the_row_beyond_its_expiry(
         await delivery.tx.execute("UPDATE tx_leased SET payload = 'x' WHERE id = $1", delivery.id)
         await delivery.clock.sleep(100)
 
-    handler, rival = Effects({1: lock}), Effects()
+    async def only_take_long(delivery: TransactionalDelivery) -> None:
+        await delivery.clock.sleep(100)
+
+    handler, rival = Effects({1: lock, 2: only_take_long}), Effects()
     other = another(inbox_database)
-    (id,) = await put(inbox_database, LEASED, 1)
-    async with other, TestApp(serving(inbox_database, LEASED, handler)) as test:
+    await put(inbox_database, LEASED, 1, 2)
+    async with other, TestApp(serving(inbox_database, LEASED, handler, workers=2)) as test:
         await test.advance(SECOND)
         async with serving(other, LEASED, rival, poll=SECOND).running():
             await virtual_clock.advance(2 * MINUTE)
-        assert (effects(inbox_database), rows(inbox_database, LEASED)) == ([1], [])
-        assert (len(handler.runs), rival.runs) == (1, [])
+        assert (effects(inbox_database), rows(inbox_database, LEASED)) == ([1, 2], [])
+        assert (len(handler.runs), rival.runs) == (2, [])
     assert timeline.of(events.Lost) == []
-    assert id == 1
+    renewed = [event.id for event in timeline.of(events.Renewed)]  # type: ignore[attr-defined]
+    assert renewed == [2] * len(renewed)
+    assert len(renewed) >= 6
 
 
 @on_servers
