@@ -156,6 +156,13 @@ class HandlerTransaction(Transaction):
             with self._use.by("begin"):
                 course.connection = await course.open()
             course.check(name)
+        elif not (course.connection.in_transaction or course.connection.is_closed):
+            raise DatabaseError(
+                f"{name}: a statement of the handler has ended its transaction (COMMIT, ROLLBACK, or on "
+                "MariaDB and MySQL one that changes a table's definition); nothing was sent, since it "
+                "would be committed by itself",
+                statement=name,
+            )
         self._driver = course.connection
 
     @contextmanager
