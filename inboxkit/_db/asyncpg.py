@@ -100,7 +100,8 @@ class AsyncpgConnection(PostgresConnection):
         """
         certain = False
         try:
-            with anyio.move_on_after(LAST_WORD, shield=True):
+            # Time must not pass for the statement's waiting alone.
+            with self._clock.external("stop"), anyio.move_on_after(LAST_WORD, shield=True):
                 await self._connection.execute("SELECT 1")
                 certain = True
         except asyncpg.PostgresError as error:

@@ -127,6 +127,8 @@ class PsycopgDriver:
         except ServerTooOldError:
             session.drop()
             raise
+        # Time must not pass for the statement's waiting alone.
+        session.stopping = lambda: self._clock.external("stop")
         return PsycopgConnection(session, clock=self._clock, timeout=self._timeout)
 
     async def aclose(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, Final, cast
 
 import anyio
@@ -36,6 +36,8 @@ class PsycopgSession(psycopg.AsyncConnection[tuple[Any, ...]]):
 
     guard = 0.0
     """Seconds that the server has for an answer; then the session is dropped."""
+    stopping: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Open while a statement is being stopped."""
     _limit: float | None = None
     _is_waiting = False
     _is_dropped = False
@@ -151,7 +153,8 @@ class PsycopgSession(psycopg.AsyncConnection[tuple[Any, ...]]):
         async def step() -> None:
             await (exchange if cancelling.is_done() else cancelling).step()
 
-        await outlast(step, exchange.is_done, seconds=LAST_WORD)
+        with self.stopping():
+            await outlast(step, exchange.is_done, seconds=LAST_WORD)
         cancelling.close()
 
     def _cancelling(self) -> PQGenConn[None]:
