@@ -24,7 +24,7 @@ from ._runtime.plan import Plan, Wrapping
 from ._runtime.reporting import Outage, Reporter
 from ._runtime.room import Room
 from ._runtime.subscription import Subscription
-from ._sql.check import check_dead_letter
+from ._sql.check import check_dead_letter, check_groups
 from ._sql.dialect import get_dialect
 from ._sql.every_group import Others
 from ._sql.info import TableInfo
@@ -98,6 +98,8 @@ async def _compose_one(
     try:
         info = await database.describe(one.spec, fresh=True)
         await _check_dead_letter_table(one, broker, info)
+        dead = one.destination.group if one.destination is not None else None
+        check_groups(get_dialect(database.dialect), one.spec, info, (queue.only_group, dead))
         is_advisory = one.spec.form == "advisory lock"
         keys = await advisory_keys(database, one.spec) if is_advisory else None
         if keys is not None:

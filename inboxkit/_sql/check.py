@@ -13,8 +13,9 @@ from .column_types import accepted, known, must_be_nullable, python_type, spelt
 from .ddl import create_table
 from .dialect import Dialect
 from .info import ColumnInfo, TableInfo
+from .convert import MisfitError
 
-__all__ = ["check", "check_dead_letter"]
+__all__ = ["check", "check_dead_letter", "check_groups"]
 
 _MICROSECONDS = 6
 _LOCKS_ROWS = "InnoDB"
@@ -74,6 +75,32 @@ def check_dead_letter(
                 table=name,
                 column=column.name,
             )
+
+
+def check_groups(
+    dialect: Dialect, spec: InboxSpec, info: TableInfo, names: Iterable[str | None]
+) -> None:
+    """Check that the group column holds the names that will be written into it, or compared with it.
+
+    Raises:
+        SchemaError: It cannot hold one of them, such as one that is too long.
+    """
+    column = spec.group
+    found = info.column(column.name) if column is not None else None
+    if column is None or found is None:
+        return
+    encode = dialect.converter(Role.GROUP, column, found).encode
+    for name in names:
+        try:
+            encode(name) if name is not None else None
+        except MisfitError as error:
+            cure = cures.change_type(dialect, spec, Role.GROUP, column, found)
+            raise SchemaError(
+                f"column {column.name!r} of table {spec.name!r} (role group) cannot hold the name "
+                f"{name!r}: {error}; choose another name, or {cure}",
+                table=spec.name,
+                column=column.name,
+            ) from None
 
 
 def _check_kind(dialect: Dialect, spec: InboxSpec, info: TableInfo) -> None:

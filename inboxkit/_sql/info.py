@@ -35,7 +35,8 @@ class ColumnInfo:
     unsigned: bool = False
     """MariaDB, MySQL: no negative numbers, and twice as many others."""
     longest: int | None = None
-    """MariaDB, MySQL: most characters of a char or varchar, most bytes of another type; None: no limit."""
+    """Most characters of a char or varchar; on MariaDB and MySQL most bytes of another type. None: no
+    limit."""
     charset: str = ""
     """MariaDB, MySQL: the character set of a text column; and"""
     collation: str = ""

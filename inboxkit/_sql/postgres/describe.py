@@ -61,6 +61,9 @@ JOIN pg_catalog.pg_type AS u ON u.oid = b.oid AND u.typtype <> 'd'
 WHERE a.attrelid = pg_catalog.to_regclass($1::text)
 ORDER BY a.attnum"""
 
+_HEAD: Final = 4
+"""Bytes that the modifier of a text counts beside its characters."""
+
 _INDEXES: Final = """\
 SELECT i.indisunique AND i.indimmediate,
        i.indpred IS NOT NULL,
@@ -104,6 +107,7 @@ def describe(spec: InboxSpec) -> Script[TableInfo]:
 def _read_column(row: tuple[Any, ...]) -> ColumnInfo:
     name, shown, base, modifier, not_null, has_default, computed, always = row
     is_time = base.startswith("timestamp")
+    is_cut = base in ("character varying", "bpchar")
     return ColumnInfo(
         name,
         shown,
@@ -114,4 +118,5 @@ def _read_column(row: tuple[Any, ...]) -> ColumnInfo:
         always_identity=always,
         precision=modifier if is_time and modifier >= 0 else 6,
         cast=base,
+        longest=modifier - _HEAD if is_cut and modifier > _HEAD else None,
     )

@@ -99,24 +99,37 @@ def converter(role: Role, column: Column, info: ColumnInfo | None) -> Converter:
     """How a column's values travel."""
     python = python_type(role, column)
     family = info.family if info is not None else _guess(python)
+    text = _TEXT if info is None or info.longest is None else _cut(info.type, info.longest)
     if role is Role.HEADERS:
-        return Converter(convert.headers_text(_TEXT), convert.headers_value)
+        return Converter(convert.headers_text(text), convert.headers_value)
     if role is Role.PAYLOAD:
-        return _payload(python, family)
+        return _payload(python, family, text)
     if family == "timestamp with time zone":
         precision = info.precision if info is not None else 6
         return Converter(convert.instant(precision), _read_instant)
-    return _value(python, family)
+    return _value(python, family, text)
+
+
+def _cut(shown: str, longest: int) -> Convert:
+    """Encode text that the column takes whole: it refuses more, but cuts blanks off in silence."""
+
+    def encode(value: Any) -> Any:
+        found = _TEXT(value)
+        if len(found) > longest:
+            raise MisfitError(f"{shown} takes {longest} characters, and this has {len(found)}")
+        return found
+
+    return encode
 
 
 def _guess(python: Any) -> str:
     return _FAMILY.get(getattr(python, "__origin__", python), "")
 
 
-def _payload(python: Any, family: str) -> Converter:
+def _payload(python: Any, family: str, text: Convert) -> Converter:
     if family in _TEXTS or family in _JSON:
         # A JSON payload is its text: jsonb gives it back in an order and spacing of its own.
-        return Converter(convert.payload_text(_TEXT), None if python is str else _text_as_bytes)
+        return Converter(convert.payload_text(text), None if python is str else _text_as_bytes)
     if family == "bytea":
         return Converter(convert.payload_binary, _read_bytes)
     return Converter(_payload_as_given)
@@ -131,14 +144,16 @@ def _payload_as_given(value: Any) -> Any:
     return _TEXT(value) if isinstance(value, str) else convert.binary(value)
 
 
-def _value(python: Any, family: str) -> Converter:
+def _value(python: Any, family: str, text: Convert) -> Converter:
     if python is str and family in _JSON:
         return Converter(_TEXT)
     if python is int and family == "numeric":
         return Converter(convert.decimal, _read_whole)
     found = _BY_FAMILY.get(family, _BY_DRIVER)
     if getattr(python, "__origin__", python) in {dict, list} and family in _TEXTS:
-        found = _BY_FAMILY["json"]
+        found = Converter(convert.json_text(text), convert.json_value)
+    elif text is not _TEXT and family in _TEXTS:
+        found = Converter(text)
     if python is None or python is _PLAIN.get(family):
         return found
     return Converter(_encode_as(python, found.encode), convert.as_type(python, found.decode))
