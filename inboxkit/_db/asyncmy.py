@@ -15,7 +15,7 @@ from asyncmy.errors import Error
 from inboxkit._db.keepalive import keep_alive
 from inboxkit._db.mysql import MysqlConnection
 from inboxkit._db.mysql_errors import unreachable
-from inboxkit._db.mysql_session import Reply, guard_of, session_setup
+from inboxkit._db.mysql_session import WHO, Reply, guard_of, session_setup
 from inboxkit._db.mysql_url import MysqlTarget
 from inboxkit._db.mysql_values import DECODERS
 from inboxkit._db.shield import LAST_WORD
@@ -56,9 +56,16 @@ class AsyncmyConnection(MysqlConnection):
     """One session of asyncmy."""
 
     def __init__(
-        self, connection: Any, number: int, target: MysqlTarget, *, clock: Clock, timeout: float
+        self,
+        connection: Any,
+        number: int,
+        target: MysqlTarget,
+        *,
+        most_bytes: int,
+        clock: Clock,
+        timeout: float,
     ) -> None:
-        super().__init__(clock, guard_of(timeout), number)
+        super().__init__(clock, guard_of(timeout), number, most_bytes)
         self._connection = connection
         self._target = target
         self._call: _TaskCall | None = None
@@ -123,30 +130,36 @@ class AsyncmyDriver:
     async def connect(self) -> AsyncmyConnection:
         with self._clock.external("connect"):
             try:
-                connection, number = await opened(
+                connection, number, most_bytes = await opened(
                     _open(self._target, self._timeout), lambda session: _drop(session[0])
                 )
             except _CONNECTING as error:
                 raise unreachable(self._target, error) from error
         return AsyncmyConnection(
-            connection, number, self._target, clock=self._clock, timeout=self._timeout
+            connection,
+            number,
+            self._target,
+            most_bytes=most_bytes,
+            clock=self._clock,
+            timeout=self._timeout,
         )
 
     async def aclose(self) -> None:
         """Nothing is kept."""
 
 
-async def _open(target: MysqlTarget, timeout: float) -> tuple[Any, int]:
+async def _open(target: MysqlTarget, timeout: float) -> tuple[Any, int, int]:
+    """A session, its number and the most bytes of a statement."""
     async with asyncio.timeout(guard_of(timeout)):
         connection = await _connect(target, guard_of(timeout))
         try:
             keep_alive(connection._transport.get_extra_info("socket"))
-            row = (await _run(connection, b"SELECT VERSION(), CONNECTION_ID()")).rows[0]
+            row = (await _run(connection, WHO)).rows[0]
             await _run(connection, session_setup(row[0], timeout))
         except BaseException:
             _drop(connection)
             raise
-    return connection, row[1]
+    return connection, row[1], row[2]
 
 
 async def _connect(target: MysqlTarget, seconds: float) -> Any:

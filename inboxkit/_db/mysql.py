@@ -9,7 +9,15 @@ from typing import Final, TypeVar
 
 import anyio
 
-from inboxkit._db.mysql_errors import NoAnswerError, is_lost, judged, lost, number_of
+from inboxkit._db.mysql_errors import (
+    TOO_LONG,
+    NoAnswerError,
+    TooLongError,
+    is_lost,
+    judged,
+    lost,
+    number_of,
+)
 from inboxkit._db.mysql_session import IN_TRANSACTION, NO_BACKSLASHES, MysqlSession
 from inboxkit._db.mysql_values import ValueRefusedError, compose
 from inboxkit._db.placeholders import check_arguments, parse
@@ -46,10 +54,11 @@ class MysqlConnection(MysqlSession):
         clock: What every exchange with the server is bracketed by.
         guard: Seconds after which an unanswered statement is stopped.
         number: The server's number of the session.
+        most_bytes: Of a statement.
     """
 
-    def __init__(self, clock: Clock, guard: float, number: int) -> None:
-        super().__init__(clock, guard, number)
+    def __init__(self, clock: Clock, guard: float, number: int, most_bytes: int) -> None:
+        super().__init__(clock, guard, number, most_bytes)
         self._has_begun = False
         self._is_aborted = False
         """The server has rolled the transaction back by itself."""
@@ -80,6 +89,7 @@ class MysqlConnection(MysqlSession):
             text = compose(parsed, statement.parameters, backslashes=backslashes)
         except ValueRefusedError as error:
             raise DatabaseError(f"{name}: {error}; nothing was sent", statement=name) from error
+        self._check_length(name, len(text))
         may_commit = not self.in_transaction or parsed.keyword in {"COMMIT", *_COMMITTING}
         await anyio.lowlevel.checkpoint_if_cancelled()
         with self._exchange(name, may_commit=may_commit, has_arguments=bool(statement.parameters)):
@@ -194,6 +204,18 @@ class MysqlConnection(MysqlSession):
                     self.terminate()
                     raise lost(name, error, may_have_happened=may_commit) from error
                 raise judged(name, error, has_arguments=has_arguments) from error
+
+    def _check_length(self, name: str, length: int) -> None:
+        """Refuse what would end the session: the server does not read so much, and the drivers lose
+        their place in its answer."""
+        if length < self._most_bytes:
+            return
+        text = (
+            f"the statement is {length} bytes long, and the server takes less than "
+            f"{self._most_bytes} (max_allowed_packet)"
+        )
+        error = DatabaseError(f"{name}: {text}; nothing was sent", statement=name)
+        raise error from TooLongError(TOO_LONG, text)
 
     def _check_open(self, name: str) -> None:
         if self.is_closed:

@@ -14,8 +14,19 @@ from inboxkit.errors import (
     OutcomeUnknownError,
 )
 
-__all__ = ["NoAnswerError", "is_lost", "judged", "lost", "number_of", "unreachable"]
+__all__ = [
+    "TOO_LONG",
+    "NoAnswerError",
+    "TooLongError",
+    "is_lost",
+    "judged",
+    "lost",
+    "number_of",
+    "unreachable",
+]
 
+TOO_LONG: Final = 1153
+"""The statement is longer than max_allowed_packet."""
 _BUSY: Final = frozenset(
     {
         1020,  # MariaDB: the row has changed since the transaction's snapshot
@@ -42,7 +53,7 @@ _GONE: Final = frozenset(
 )
 _UNHEARD: Final = frozenset(
     {
-        1153,  # the statement is longer than max_allowed_packet
+        TOO_LONG,
         4031,  # MySQL: idle for too long
     }
 )
@@ -69,6 +80,10 @@ _CURES: Final = {
     1698: "check the user in the URL: the server identifies it by other means than a password",
     3159: "the server wants TLS: add ?ssl_mode=REQUIRED to the URL",
 }
+
+
+class TooLongError(Exception):
+    """A statement is not sent, since it is too long; its arguments are those of the server's error."""
 
 
 class NoAnswerError(Exception):
@@ -99,7 +114,7 @@ def lost(name: str, error: BaseException | str, *, may_have_happened: bool) -> D
     """
     text = error if isinstance(error, str) else _text_of(error)
     number = None if isinstance(error, str) else number_of(error)
-    if number == 1153:
+    if number == TOO_LONG:
         return DatabaseError(f"{name}: {text}; nothing happened", statement=name)
     if may_have_happened and number not in _UNHEARD:
         return OutcomeUnknownError(

@@ -19,6 +19,7 @@ from inboxkit.abc import Clock
 __all__ = [
     "IN_TRANSACTION",
     "NO_BACKSLASHES",
+    "WHO",
     "Call",
     "MysqlSession",
     "Reply",
@@ -38,6 +39,8 @@ _SQL_MODE: Final = (
     "ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
 )
 _INTERRUPTED: Final = 1317
+WHO: Final = b"SELECT VERSION(), CONNECTION_ID(), @@max_allowed_packet"
+"""Asked first in each session."""
 _VERSION: Final = re.compile(r"(?:5\.5\.5-)?(\d+)\.(\d+)\.(\d+)")
 
 
@@ -79,12 +82,14 @@ class MysqlSession(ABC):
         clock: What every exchange with the server is bracketed by.
         guard: Seconds after which an unanswered statement is stopped.
         number: The server's number of the session.
+        most_bytes: Of a statement; the server ends the session of a longer one.
     """
 
-    def __init__(self, clock: Clock, guard: float, number: int) -> None:
+    def __init__(self, clock: Clock, guard: float, number: int, most_bytes: int) -> None:
         self._clock = clock
         self._guard = guard
         self._number = number
+        self._most_bytes = most_bytes
 
     @property
     @abstractmethod

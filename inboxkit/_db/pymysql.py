@@ -18,7 +18,7 @@ from inboxkit._db.backend import waker
 from inboxkit._db.keepalive import keep_alive
 from inboxkit._db.mysql import MysqlConnection
 from inboxkit._db.mysql_errors import unreachable
-from inboxkit._db.mysql_session import Reply, guard_of, session_setup
+from inboxkit._db.mysql_session import WHO, Reply, guard_of, session_setup
 from inboxkit._db.mysql_url import MysqlTarget
 from inboxkit._db.mysql_values import DECODERS
 from inboxkit._db.shield import LAST_WORD, outlast
@@ -39,6 +39,8 @@ class _Session:
 
     number = 0
     """The server's number of it."""
+    most_bytes = 0
+    """Of a statement."""
 
     def __init__(self, target: MysqlTarget, *, timeout: float) -> None:
         self._target = target
@@ -51,8 +53,8 @@ class _Session:
         try:
             self._connection = connection = _connect(self._target, guard_of(self._timeout))
             keep_alive(connection._sock)
-            row = self.run(b"SELECT VERSION(), CONNECTION_ID()").rows[0]
-            self.number = row[1]
+            row = self.run(WHO).rows[0]
+            self.number, self.most_bytes = row[1:]
             self.run(session_setup(row[0], self._timeout))
         except _CONNECTING as error:
             self.close()
@@ -162,7 +164,7 @@ class PymysqlConnection(MysqlConnection):
         clock: Clock,
         timeout: float,
     ) -> None:
-        super().__init__(clock, guard_of(timeout), session.number)
+        super().__init__(clock, guard_of(timeout), session.number, session.most_bytes)
         self._session = session
         self._worker = worker
         self._target = target

@@ -8,6 +8,8 @@ refuses), so the check cannot be theirs.
 from __future__ import annotations
 
 import enum
+import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -148,6 +150,50 @@ def json_text(inner: Convert) -> Convert:
             raise MisfitError(f"no JSON: {kind_of(error)}") from None
 
     return encode
+
+
+def json_document(inner: Convert, *, nul: bool = True, doubles: bool = False) -> Convert:
+    """Encode text for a column of JSON, which takes nothing else.
+
+    Args:
+        inner: Encodes the text.
+        nul: Whether it takes U+0000 in a text.
+        doubles: Whether it makes numbers beyond 64 bits floats of double precision.
+    """
+
+    def encode(value: Any) -> Any:
+        text = inner(value)
+        try:
+            _ANY_JSON.decode(text)
+            if doubles:
+                json.loads(text, parse_int=_check_int, parse_float=_check_float)
+        except msgspec.DecodeError:
+            raise MisfitError("no JSON, and the column takes nothing else") from None
+        except RecursionError:
+            raise MisfitError("JSON that is nested too deeply") from None
+        if not nul and _NUL in text and _ESCAPED_NUL.search(text):
+            raise MisfitError("a NUL in a text, which no column of type jsonb takes")
+        return text
+
+    return encode
+
+
+_ANY_JSON = msgspec.json.Decoder(msgspec.Raw)
+_NUL = "\\u0000"
+_ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+
+
+def _check_int(digits: str) -> None:
+    if len(digits) > _SAFE_DIGITS and not -(2**63) <= Decimal(digits) < 2**64:
+        raise MisfitError("an integer beyond 64 bits, which the column would round")
+
+
+def _check_float(digits: str) -> None:
+    if len(digits) > _SAFE_DIGITS and Decimal(repr(float(digits))) != Decimal(digits):
+        raise MisfitError("a number of more digits than a double has, which the column would round")
+
+
+_SAFE_DIGITS = 15
 
 
 def json_value(value: Any) -> Any:

@@ -8,7 +8,17 @@ from typing import Any
 
 import pytest
 
-from inboxkit import Broker, Database, Delivery, Inbox, InboxQueue, Outcome, Service, role, subscriber
+from inboxkit import (
+    Broker,
+    Database,
+    Delivery,
+    Inbox,
+    InboxQueue,
+    Outcome,
+    Service,
+    role,
+    subscriber,
+)
 from inboxkit_testing import ObservedDatabase
 from inboxkit_testing.observed import ObservedDriver
 
@@ -24,7 +34,11 @@ IDS = {
 }
 
 EVERYWHERE = [
-    *((database, backend) for database in ("sqlite", "postgres", "mariadb") for backend in BACKENDS),
+    *(
+        (database, backend)
+        for database in ("sqlite", "postgres", "mariadb")
+        for backend in BACKENDS
+    ),
     ("mysql", "asyncio"),
 ]
 

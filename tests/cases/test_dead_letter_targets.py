@@ -26,9 +26,7 @@ async def test_name_that_the_group_column_cannot_hold_is_found_at_the_start(
     """Not at the first death, when every settlement of the row would fail. SQLite's columns hold all."""
     db = inbox_database
     await make(db, name="name varchar(12)")
-    app, seen = serve(
-        db, JOBS, lambda *_: retry(), max_attempts=1, dead_letter="jobs.dead.letters"
-    )
+    app, seen = serve(db, JOBS, lambda *_: retry(), max_attempts=1, dead_letter="jobs.dead.letters")
     if inbox_db == "sqlite":
         async with TestApp(app) as kit:
             await kit.publish(JOBS, b"x")
@@ -70,7 +68,13 @@ async def test_move_that_a_unique_index_refuses_leaves_its_row_alone(
     async with TestApp(app) as kit:
         await kit.advance(70 * SECOND)
         rows = await kit.rows(Job)
-        assert sorted(row.payload for row in rows if row.name == "dead") == [b"1", b"2", b"3", b"4", b"old"]
+        assert sorted(row.payload for row in rows if row.name == "dead") == [
+            b"1",
+            b"2",
+            b"3",
+            b"4",
+            b"old",
+        ]
         assert [row.payload for row in rows if row.name == "jobs"] == [b"0"]
         assert [attempt for _, attempt in seen] == ([3] * 5 if when == "settled" else [])
         told = [r.getMessage() for r in caplog.records if "could not be settled" in r.getMessage()]
@@ -175,7 +179,9 @@ async def test_id_that_the_database_gives_again_is_another_row(
         await db.execute("DELETE FROM jobs")
         assert await kit.publish(queue, b"new") == 1
         await kit.advance(12 * SECOND)
-        assert [row.payload for row in await kit.rows(Bare)] == [b"new"], "the old holder wrote nothing"
+        assert [row.payload for row in await kit.rows(Bare)] == [b"new"], (
+            "the old holder wrote nothing"
+        )
         await kit.advance(12 * SECOND)
         assert await kit.rows(Bare) == []
     assert [message for message, _ in seen] == [b"old", b"new"]

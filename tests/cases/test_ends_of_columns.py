@@ -43,7 +43,9 @@ async def test_times_that_never_come_disturb_nobody(
             )
         if db.dialect == "mysql":
             await connection.execute("SET SESSION sql_mode = 'STRICT_TRANS_TABLES'")
-    app, seen = serve(db, JOBS, lambda message, _: ack() if message == b"now" else retry_after(timedelta.max))
+    app, seen = serve(
+        db, JOBS, lambda message, _: ack() if message == b"now" else retry_after(timedelta.max)
+    )
     async with TestApp(app) as kit:
         await kit.publish(JOBS, b"now")
         await kit.publish(JOBS, b"later", due=datetime.max.replace(tzinfo=UTC))
@@ -75,7 +77,9 @@ async def test_a_row_at_the_end_of_its_attempts_holds_up_nobody(
     db = inbox_database
     kind, most = SMALLEST.get(db.dialect, TINY)
     await make(db, attempt=f"attempt {kind} NOT NULL DEFAULT 1")
-    await db.execute("INSERT INTO jobs (name, attempt, payload) VALUES ('jobs', $1, $2)", most, b"0")
+    await db.execute(
+        "INSERT INTO jobs (name, attempt, payload) VALUES ('jobs', $1, $2)", most, b"0"
+    )
     for number in range(1, 10):
         await db.execute("INSERT INTO jobs (name, payload) VALUES ('jobs', $1)", b"%d" % number)
     answers = iter([retry_after(SECOND), retry()])

@@ -32,9 +32,7 @@ async def test_each_queue_gets_its_own_rows_alone(
     db = inbox_database
     await make(db)
     for number, name in enumerate(NAMES):
-        await db.execute(
-            "INSERT INTO jobs (name, payload) VALUES ($1, $2)", name, b"%d" % number
-        )
+        await db.execute("INSERT INTO jobs (name, payload) VALUES ($1, $2)", name, b"%d" % number)
     app = Service("service", Broker(db))
     # The other names' rows are in work elsewhere: of a FIFO group that would hold up the rest.
     later = frozen_clock.now().replace(year=2035)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["DUPLICATE", "NO_SUCH_INDEX", "is_numbered"]
+__all__ = ["DUPLICATE", "NO_SUCH_INDEX", "TOO_LONG", "is_numbered"]
 
 DUPLICATE: Final = 1062
 """A unique index refuses a row."""
+TOO_LONG: Final = 1153
+"""A statement is longer than max_allowed_packet."""
 NO_SUCH_INDEX: Final = 1176
 """A statement is to go by an index that is not there."""
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from inboxkit._sql.statement import Statement, Steps
 from inboxkit._sql.table import BoundColumn, Table
-from inboxkit.errors import ConstraintError, DialectError
+from inboxkit.errors import DatabaseError, DialectError, EncodeError
 
-from .errors import DUPLICATE, is_numbered
+from .errors import DUPLICATE, TOO_LONG, is_numbered
 
 __all__ = ["insert", "inserted"]
 
@@ -47,15 +47,18 @@ def inserted(
     """Write rows; returns their ids in order, None for a duplicate that was passed over."""
     try:
         return (yield from _together(table, columns, rows))
-    except ConstraintError as error:
-        if not ignore or not is_numbered(error, DUPLICATE):
+    except DatabaseError as error:
+        if is_numbered(error, TOO_LONG):
+            if len(rows) == 1:
+                raise _too_long(table, columns, rows[0], error) from error
+        elif not ignore or not is_numbered(error, DUPLICATE):
             raise
-    if len(rows) == 1:
-        return [None]
+        elif len(rows) == 1:
+            return [None]
     # A statement that fails is undone as a whole, and the transaction goes on.
     ids: list[Any] = []
     for row in rows:
-        ids += yield from inserted(table, columns, [row], ignore=True)
+        ids += yield from inserted(table, columns, [row], ignore=ignore)
     return ids
 
 
@@ -78,3 +81,17 @@ def _together(
             "make the column AUTO_INCREMENT; nothing was inserted"
         )
     return [first + n * step for n in range(len(rows))]
+
+
+def _too_long(
+    table: Table, columns: Sequence[BoundColumn], row: Sequence[Any], error: DatabaseError
+) -> EncodeError:
+    """A row that no statement can write, told by its longest value."""
+    lengths = [len(value) if isinstance(value, str | bytes) else 0 for value in row]
+    column = columns[max(range(len(row)), key=lengths.__getitem__)]
+    return EncodeError(
+        f"table {table.spec.name!r}, column {column.name!r}: a value of length {max(lengths)} makes the row "
+        f"too long to be sent: {error}; make it smaller, or raise the server's max_allowed_packet",
+        table=table.spec.name,
+        where=column.name,
+    )

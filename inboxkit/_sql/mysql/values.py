@@ -95,7 +95,7 @@ def _text(info: ColumnInfo) -> Convert:
             raise MisfitError(f"{info.type} drops the spaces at the end of a text; use varchar")
         return text
 
-    return encode
+    return convert.json_document(encode, doubles=True) if info.family == "json" else encode
 
 
 def _binary(info: ColumnInfo, encode: Convert) -> Convert:

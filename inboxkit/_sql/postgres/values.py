@@ -19,6 +19,7 @@ __all__ = ["LARGEST", "converter", "instant"]
 LARGEST: Final = {"smallint": 2**15 - 1, "integer": 2**31 - 1, "bigint": 2**63 - 1}
 
 _TEXT: Final = convert.text(nul=False)
+_JSONB: Final = convert.json_document(_TEXT, nul=False)
 _INSTANT: Final = convert.instant(6)
 _TEXTS: Final = frozenset({"text", "character varying", "bpchar", "name"})
 _JSON: Final = frozenset({"json", "jsonb"})
@@ -87,7 +88,7 @@ _BY_FAMILY: Final[dict[str, Converter]] = {
     "timestamp without time zone": Converter(_naive),
     "date": Converter(lambda value: convert.expect(value, dt.date)),
     "json": Converter(convert.json_text(_TEXT), convert.json_value),
-    "jsonb": Converter(convert.json_text(_TEXT), convert.json_value),
+    "jsonb": Converter(convert.json_text(_JSONB), convert.json_value),
 }
 
 
@@ -99,7 +100,7 @@ def converter(role: Role, column: Column, info: ColumnInfo | None) -> Converter:
     """How a column's values travel."""
     python = python_type(role, column)
     family = info.family if info is not None else _guess(python)
-    text = _TEXT if info is None or info.longest is None else _cut(info.type, info.longest)
+    text = _text(family, info)
     if role is Role.HEADERS:
         return Converter(convert.headers_text(text), convert.headers_value)
     if role is Role.PAYLOAD:
@@ -108,6 +109,12 @@ def converter(role: Role, column: Column, info: ColumnInfo | None) -> Converter:
         precision = info.precision if info is not None else 6
         return Converter(convert.instant(precision), _read_instant)
     return _value(python, family, text)
+
+
+def _text(family: str, info: ColumnInfo | None) -> Convert:
+    if family in _JSON:
+        return convert.json_document(_TEXT, nul=family == "json")
+    return _TEXT if info is None or info.longest is None else _cut(info.type, info.longest)
 
 
 def _cut(shown: str, longest: int) -> Convert:
@@ -146,7 +153,7 @@ def _payload_as_given(value: Any) -> Any:
 
 def _value(python: Any, family: str, text: Convert) -> Converter:
     if python is str and family in _JSON:
-        return Converter(_TEXT)
+        return Converter(text)
     if python is int and family == "numeric":
         return Converter(convert.decimal, _read_whole)
     found = _BY_FAMILY.get(family, _BY_DRIVER)
