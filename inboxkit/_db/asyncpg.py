@@ -59,6 +59,10 @@ class AsyncpgConnection(PostgresConnection):
     def backend_pid(self) -> int:
         return int(self._connection.get_server_pid())
 
+    @property
+    def server_major(self) -> int:
+        return int(self._connection.get_server_version().major)
+
     async def close(self) -> None:
         if self.is_closed:
             return
@@ -146,6 +150,9 @@ class AsyncpgConnection(PostgresConnection):
             raise error
         tag: str = task.result()
         return tag
+
+    def _is_outdated(self, error: BaseException | None) -> bool:
+        return isinstance(error, asyncpg.InvalidCachedStatementError)
 
     def _translated(self, error: Exception, name: str, *, may_commit: bool) -> DatabaseError | None:
         sqlstate: str | None = getattr(error, "sqlstate", None)

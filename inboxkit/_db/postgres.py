@@ -31,6 +31,10 @@ _BEGIN: Final = {
     "read": "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY",
     "write": "BEGIN ISOLATION LEVEL READ COMMITTED",
 }
+# A transaction that keeps a row idles for as long as its handler takes.
+_BEGIN_HOLD: Final = f"{_BEGIN['write']}; SET LOCAL idle_in_transaction_session_timeout = 0"
+_NO_TRANSACTION_TIMEOUT: Final = "; SET LOCAL transaction_timeout = 0"
+_HAS_TRANSACTION_TIMEOUT: Final = 17
 _ENDING: Final = frozenset({"COMMIT", "END", "PREPARE"})
 
 
@@ -46,6 +50,8 @@ class PostgresConnection(ABC):
         self._clock = clock
         self._guard = timeout + GRACE
         self._heard: list[Notification] = []
+        self._begun = ""
+        """What the transaction of a script or a hold began with, until its first statement."""
 
     @property
     @abstractmethod
@@ -62,6 +68,11 @@ class PostgresConnection(ABC):
     def backend_pid(self) -> int:
         """The server's process, as it said at connecting; a pooler says something else."""
 
+    @property
+    @abstractmethod
+    def server_major(self) -> int:
+        """The server's version before the dot."""
+
     @abstractmethod
     async def _send(self, statement: Statement) -> Answer:
         """Run a statement.
@@ -77,6 +88,10 @@ class PostgresConnection(ABC):
     @abstractmethod
     def _translated(self, error: Exception, name: str, *, may_commit: bool) -> DatabaseError | None:
         """The error for a driver's; None where it is not the driver's."""
+
+    @abstractmethod
+    def _is_outdated(self, error: BaseException | None) -> bool:
+        """Whether a driver's error says that the plan of a prepared statement is out of date."""
 
     @abstractmethod
     async def _subscribe(self, channel: str) -> None:
@@ -97,13 +112,27 @@ class PostgresConnection(ABC):
     async def execute(self, statement: Statement) -> Answer:
         parsed = parse(statement.text, "postgres")
         check_arguments(parsed, statement.parameters, statement=statement.name)
-        may_commit = not self.in_transaction or parsed.keyword in _ENDING
-        return await self._execute(statement, may_commit=may_commit)
+        is_inside = self.in_transaction
+        begun, self._begun = self._begun, ""
+        try:
+            return await self._execute(
+                statement, may_commit=not is_inside or parsed.keyword in _ENDING
+            )
+        except DatabaseError as error:
+            if not begun or not is_inside or not self._is_outdated(error.__cause__):
+                raise
+        # A table was altered since the statement was prepared. In a transaction that aborts it, but
+        # nothing was done in this one yet.
+        await self.rollback()
+        await self._begin("begin", begun)
+        return await self._execute(statement, may_commit=False)
 
     async def run(self, script: Script[T]) -> T:
         if script.transaction == "none":
             return await step_through(script, self._clock, self.execute)
-        await self._begin(script.name, _BEGIN[script.transaction])
+        text = _BEGIN[script.transaction]
+        await self._begin(script.name, text)
+        self._begun = text
         try:
             result = await step_through(script, self._clock, self.execute)
             await self._commit(script.name, writes=script.transaction == "write")
@@ -113,7 +142,12 @@ class PostgresConnection(ABC):
         return result
 
     async def begin(self, *, hold: bool = False) -> None:
-        await self._begin("begin", _BEGIN["write"] if hold else "BEGIN")
+        text = "BEGIN"
+        if hold:
+            has_timeout = self.server_major >= _HAS_TRANSACTION_TIMEOUT
+            text = _BEGIN_HOLD + (_NO_TRANSACTION_TIMEOUT if has_timeout else "")
+        await self._begin("begin", text)
+        self._begun = text if hold else ""
 
     async def commit(self) -> None:
         await self._commit("commit", writes=True)

@@ -26,6 +26,8 @@ class PsycopgConnection(PostgresConnection):
     def __init__(self, session: PsycopgSession, *, clock: Clock, timeout: float) -> None:
         super().__init__(clock, timeout)
         self._session = session
+        self._has_outdated = False
+        """Whether psycopg prepared a statement whose plan is out of date."""
 
     @property
     def is_closed(self) -> bool:
@@ -39,6 +41,10 @@ class PsycopgConnection(PostgresConnection):
     def backend_pid(self) -> int:
         return self._session.pgconn.backend_pid
 
+    @property
+    def server_major(self) -> int:
+        return int(self._session.info.server_version) // 10_000
+
     async def close(self) -> None:
         with self._clock.external("close"):
             self.terminate()  # libpq says goodbye without waiting
@@ -47,15 +53,30 @@ class PsycopgConnection(PostgresConnection):
         self._session.drop()
 
     async def _send(self, statement: Statement) -> Answer:
+        if self._has_outdated and not self.in_transaction:
+            await self._forget_prepared()
         try:
             return await self._ask(statement)
         except psycopg.errors.FeatureNotSupported as error:
-            # "cached plan must not change result type": a table was altered since psycopg prepared
-            # the statement. Nothing happened, and outside a transaction it can be said again.
-            if self.in_transaction or error.diag.source_function != "RevalidateCachedQuery":
+            # Nothing happened, and outside a transaction it can be said again.
+            if not self._is_outdated(error):
                 raise
-        await self._session.execute(b"DEALLOCATE ALL")  # psycopg then forgets them too
+            self._has_outdated = True
+            if self.in_transaction:
+                raise
+        await self._forget_prepared()
         return await self._ask(statement)
+
+    async def _forget_prepared(self) -> None:
+        await self._session.execute(b"DEALLOCATE ALL")  # psycopg then forgets them too
+        self._has_outdated = False
+
+    def _is_outdated(self, error: BaseException | None) -> bool:
+        """A table was altered: "cached plan must not change result type"."""
+        return (
+            isinstance(error, psycopg.errors.FeatureNotSupported)
+            and error.diag.source_function == "RevalidateCachedQuery"
+        )
 
     async def _ask(self, statement: Statement) -> Answer:
         cursor = await self._session.execute(statement.text.encode(), statement.parameters)

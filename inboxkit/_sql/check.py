@@ -10,10 +10,10 @@ from inboxkit.errors import SchemaError
 
 from . import cures
 from .column_types import accepted, known, must_be_nullable, python_type, spelt
+from .convert import MisfitError
 from .ddl import create_table
 from .dialect import Dialect
 from .info import ColumnInfo, TableInfo
-from .convert import MisfitError
 
 __all__ = ["check", "check_dead_letter", "check_groups"]
 

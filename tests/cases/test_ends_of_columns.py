@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from cases_kit import JOBS, SECOND, Job, each_once, everywhere, make, serve
+from cases_kit import JOBS, SECOND, Job, everywhere, make, serve
 
 from inboxkit import Database, ack, retry, retry_after
 from inboxkit_testing import TestApp, VirtualClock

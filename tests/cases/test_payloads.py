@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from cases_kit import IDS, JOBS, SECOND, TIMES, Job, each_once, everywhere, make, on, serve
+from cases_kit import JOBS, SECOND, Job, everywhere, make, on, serve
 
 from inboxkit import ConstraintError, Database, EncodeError, Inbox, InboxQueue, insert_rows, role
 from inboxkit_testing import TestApp, VirtualClock
@@ -213,7 +213,7 @@ async def test_payload_beyond_what_the_server_takes(
         else:
             await kit.publish(JOBS, message)
         await kit.advance(SECOND)
-        ((got, attempt),) = seen
+        ((got, _attempt),) = seen
         assert got == message
         (row,) = await kit.rows(Job)
         assert (row.name, row.payload) == ("dead", message)
