@@ -6,7 +6,7 @@ raises them. Nothing is imported that the caller has not imported already.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
@@ -65,8 +65,28 @@ async def foreign_of(connection: Any) -> Foreign:
 
 
 async def _asyncpg(connection: Any, statement: Statement) -> Answer:
-    rows = await connection.fetch(statement.text, *statement.parameters)
+    text = statement.text
+    if any(isinstance(value, str) for value in statement.parameters):
+        text = _with_json_as_text(text, (await connection.prepare(text)).get_parameters())
+    rows = await connection.fetch(text, *statement.parameters)
     return Answer(rows=[tuple(row) for row in rows], rowcount=len(rows))
+
+
+def _with_json_as_text(text: str, kinds: Sequence[Any]) -> str:
+    """The service may have set a codec for JSON, which would take our text for a value of its own."""
+    casts = {
+        number: f"::text::{kind.name}"
+        for number, kind in enumerate(kinds, 1)
+        if kind.name in ("json", "jsonb") and kind.schema == "pg_catalog"
+    }
+    if not casts:
+        return text
+    parsed = parse(text, "postgres")
+    written = (
+        f"${number}{casts.get(number, '')}{piece}"
+        for number, piece in zip(parsed.numbers, parsed.pieces[1:], strict=True)
+    )
+    return parsed.pieces[0] + "".join(written)
 
 
 async def _aiosqlite(connection: Any, statement: Statement) -> Answer:

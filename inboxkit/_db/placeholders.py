@@ -84,7 +84,7 @@ class Parsed:
     """Whether it may change rows or tables, as far as its words tell (a SELECT that calls a
     function which writes is not noticed)."""
     pieces: tuple[str, ...] = ()
-    """MariaDB and MySQL: the text between the placeholders, one piece more than `numbers`."""
+    """Not on SQLite: the text between the placeholders, one piece more than `numbers`."""
     numbers: tuple[int, ...] = ()
     """And their numbers, in the order in which they stand."""
 
@@ -114,7 +114,7 @@ def _parsed(text: str, dialect: DialectName) -> Parsed:
                 if dialect == "sqlite":
                     pieces += text[copied : token.start()], "?", token["number"]
                     copied = position
-                elif dialect == "mysql":
+                else:
                     between.append(text[copied : token.start()])
                     numbers.append(int(token["number"]))
                     copied = position
@@ -126,7 +126,7 @@ def _parsed(text: str, dialect: DialectName) -> Parsed:
         count,
         keyword,
         _writes(keyword, words),
-        (*between, text[copied:]) if dialect == "mysql" else (),
+        () if dialect == "sqlite" else (*between, text[copied:]),
         tuple(numbers),
     )
 

@@ -117,7 +117,7 @@ def serve(
     return app, seen
 
 
-def another(db: Database, instance: str = "other") -> ObservedDatabase:
+def another(db: Database, instance: str = "other", *, pool_size: int = 10) -> ObservedDatabase:
     """Another process's database, over the same tables; to be opened."""
     assert isinstance(db, ObservedDatabase)
     driver = ObservedDriver(
@@ -127,7 +127,7 @@ def another(db: Database, instance: str = "other") -> ObservedDatabase:
         instance=instance,
         server_url=db.observed.server_url,
     )
-    other = ObservedDatabase.over(driver, clock=db.clock)
+    other = ObservedDatabase.over(driver, pool_size=pool_size, clock=db.clock)
     assert isinstance(other, ObservedDatabase)
     other.observed = driver
     return other
