@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from inboxkit.errors import ConstraintError, DatabaseBusyError, DatabaseError
 
-__all__ = ["is_locked", "translated"]
+__all__ = ["cure_of", "is_locked", "translated"]
 
 
 def is_locked(error: sqlite3.Error) -> bool:
@@ -17,12 +17,13 @@ def is_locked(error: sqlite3.Error) -> bool:
 
 
 @contextmanager
-def translated(name: str, limit: str) -> Iterator[None]:
+def translated(name: str, limit: str, path: str) -> Iterator[None]:
     """Raise what SQLite raises as inboxkit's errors; none of them changed anything.
 
     Args:
         name: The statement's name.
         limit: How long a statement may take, for the message of one that was stopped.
+        path: The file, for the message of one that cannot be written.
     """
     try:
         yield
@@ -38,7 +39,7 @@ def translated(name: str, limit: str) -> Iterator[None]:
                 f"{name}: stopped after {limit} or by a cancellation; nothing was changed",
                 statement=name,
             ) from error
-        raise DatabaseError(f"{name}: {error}", statement=name) from error
+        raise DatabaseError(f"{name}: {error}{cure_of(error, path)}", statement=name) from error
     except (OverflowError, UnicodeEncodeError) as error:
         # An integer of more than 64 bits, or a lone surrogate in a text: refused by the module
         # sqlite3 itself. The error's own text would show the value.
@@ -47,6 +48,16 @@ def translated(name: str, limit: str) -> Iterator[None]:
             f"{name}: SQLite cannot hold {kind} that was given as an argument; nothing was executed",
             statement=name,
         ) from None
+
+
+def cure_of(error: BaseException, path: str) -> str:
+    """What is asked of a file that cannot be written, or not even read for that; else empty."""
+    if _primary(error) not in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}:
+        return ""
+    return (
+        f"; let this process write the file {path!r}, and its folder, where SQLite keeps a journal "
+        "(-wal, -shm or -journal) beside it"
+    )
 
 
 def _primary(error: BaseException) -> int | None:

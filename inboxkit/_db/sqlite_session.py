@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 from inboxkit._db.placeholders import check_arguments, parse
 from inboxkit._db.scripts import question_of
-from inboxkit._db.sqlite_errors import is_locked, translated
+from inboxkit._db.sqlite_errors import cure_of, is_locked, translated
 from inboxkit._sql import server_time
 from inboxkit._sql.statement import Answer, Reading, Script, Statement
 from inboxkit.abc import ServerClock
@@ -86,7 +86,9 @@ class SqliteSession:
                 connection.close()
                 raise
         except sqlite3.Error as error:
-            raise ConnectError(f"cannot open the SQLite file {self._path!r}: {error}") from error
+            raise ConnectError(
+                f"cannot open the SQLite file {self._path!r}: {error}{cure_of(error, self._path)}"
+            ) from error
         with self._closing:
             if self._is_closed:  # the task that asked for it was cancelled meanwhile
                 connection.close()
@@ -114,7 +116,7 @@ class SqliteSession:
                 columns = tuple(column[0] for column in cursor.description)
                 return Answer(columns, rows, len(rows) if parsed.writes else -1)
 
-        with translated(statement.name, self._limit):
+        with translated(statement.name, self._limit, self._path):
             if parsed.writes and not self._begun:
                 return self._patiently(run, statement.name)
             return run()
@@ -137,7 +139,7 @@ class SqliteSession:
     def begin(self, name: str, *, write: bool) -> None:
         """Begin a transaction, with the write lock if it is to write."""
         connection = self._open
-        with translated(name, self._limit):
+        with translated(name, self._limit, self._path):
             if write:
                 self._patiently(lambda: connection.execute("BEGIN IMMEDIATE"), name)
             else:
@@ -157,7 +159,7 @@ class SqliteSession:
                 statement=name,
             )
         try:
-            with translated(name, self._limit):
+            with translated(name, self._limit, self._path):
                 connection.execute("COMMIT")
         except BaseException:
             self.rollback()
@@ -168,7 +170,7 @@ class SqliteSession:
         connection = self._open
         self._begun = False
         if connection.in_transaction:
-            with translated("rollback", self._limit):
+            with translated("rollback", self._limit, self._path):
                 connection.execute("ROLLBACK")
 
     def close(self) -> None:

@@ -93,7 +93,12 @@ def test_json_codecs_of_a_services_own_pool_are_no_concern(codec: str, postgres_
                         seen: list[Any] = []
                         done = anyio.Event()
 
-                        async def handle(message: dict[str, Any], delivery: Delivery) -> None:
+                        async def handle(
+                            message: dict[str, Any],
+                            delivery: Delivery,
+                            seen: list[Any] = seen,
+                            done: anyio.Event = done,
+                        ) -> None:
                             seen.append((message, dict(delivery.headers), delivery.row.more))
                             if len(seen) == 3:
                                 done.set()
