@@ -34,7 +34,7 @@ from inboxkit import (
 from inboxkit._core.lease import ExpirySteps
 from inboxkit._forms import open_form
 from inboxkit._sql.dialect import get_dialect
-from inboxkit_testing import TestApp, VirtualClock, recorded
+from inboxkit_testing import ObservedDatabase, TestApp, VirtualClock, open_test_database, recorded
 
 COARSE = {
     "postgres": ("timestamptz(0)", "timestamptz(3)"),
@@ -114,7 +114,10 @@ async def test_renewal_that_changes_nothing_keeps_the_lease(
         assert renewal.lost == frozenset()
         assert set(renewal.renewed) == {1, 2}
         holds = [
-            (type(fence)(fence.id, (*fence.tokens, renewal.renewed[fence.id]), fence.attempt), reading)
+            (
+                type(fence)(fence.id, (*fence.tokens, renewal.renewed[fence.id]), fence.attempt),
+                reading,
+            )
             for fence, reading in holds
         ]
 
@@ -167,11 +170,10 @@ async def test_clock_that_is_set_back_shortens_no_lease(
 ) -> None:
     """Renewals go by monotonic time, and no other process sees the row as free."""
     await make(inbox_database)
-    url_host = virtual_clock.at("stepped")
-    lent = another(inbox_database)
-    lent._clock = url_host
-    lent.observed.clock = url_host  # type: ignore[assignment]
-    async with lent as stepped:
+    host = virtual_clock.at("stepped")
+    assert isinstance(inbox_database, ObservedDatabase)
+    url = str(inbox_database.url)
+    async with open_test_database(url, clock=host, instance="stepped") as stepped:
         app, seen = serve(stepped, JOBS, lambda _m, delivery: delivery.clock.sleep(70))
         other, seen_by_other = serve(inbox_database, JOBS, lambda *_: ack())
         with recorded() as timeline:
@@ -180,7 +182,7 @@ async def test_clock_that_is_set_back_shortens_no_lease(
                     await insert_rows(tx, Job.of(b"x", name="jobs"))
                 await virtual_clock.advance(10 * SECOND)
                 before = await inbox_database.fetch_value("SELECT lease FROM jobs")
-                url_host.offset -= timedelta(minutes=2)
+                host.offset -= timedelta(minutes=2)
                 await virtual_clock.advance(10 * SECOND)
                 after = await inbox_database.fetch_value("SELECT lease FROM jobs")
                 assert after > before
@@ -223,12 +225,20 @@ async def test_ids_break_ties_by_their_own_order(
         pytest.skip("one kind less")
     draw = Random(3)
     v4 = [UUID(int=draw.getrandbits(128), version=4) for _ in range(6)]
-    v7 = [UUID(int=((10**12 + n) << 80) | (7 << 76) | (2 << 62) | draw.getrandbits(60)) for n in range(6)]
+    v7 = [
+        UUID(int=((10**12 + n) << 80) | (7 << 76) | (2 << 62) | draw.getrandbits(60))
+        for n in range(6)
+    ]
     texts = ["9", "10", "b", "B", "a"]
     for row, ids, declared, collation in (
         (ById, v4, kinds[kind], ""),
         (ById, v7, kinds[kind], ""),
-        (ByText, texts, "varchar(9)", {"postgres": ' COLLATE "C"', "mysql": " COLLATE utf8mb4_bin"}),
+        (
+            ByText,
+            texts,
+            "varchar(9)",
+            {"postgres": ' COLLATE "C"', "mysql": " COLLATE utf8mb4_bin"},
+        ),
     ):
         suffix = collation.get(db.dialect, "") if isinstance(collation, dict) else ""
         await make(db, id=f"id {declared}{suffix} NOT NULL PRIMARY KEY")
