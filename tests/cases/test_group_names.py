@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from cases_kit import Job, everywhere, make, serve
+from cases_kit import SECOND, Job, everywhere, make, serve
 
 from inboxkit import Broker, Database, Inbox, InboxQueue, Service, ack, retry, role
 from inboxkit_testing import TestApp, VirtualClock
@@ -48,7 +48,7 @@ async def test_each_queue_gets_its_own_rows_alone(
             **({"dead_letter": f"{BEER}.dead"} if name == BEER else {}),
         )
     async with TestApp(app) as kit:
-        await kit.settle()
+        await kit.advance(3 * SECOND)
         assert found == {BEER: [(b"0", 1)], "mail": [(b"3", 1)]}
         rows = {r.id: r.name for r in await kit.rows(row)}
     left = {n: name for n, name in enumerate(NAMES, 1) if name not in (BEER, "mail")}
