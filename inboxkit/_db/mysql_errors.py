@@ -37,6 +37,8 @@ _BUSY: Final = frozenset(
         1205,  # lock wait timeout; MariaDB: NOWAIT too
         1206,  # the lock table is full
         1213,  # deadlock
+        1290,  # the server is read-only, as after a fail-over
+        1836,  # MySQL: so too
         1226,  # a limit of this user is used up
         1637,  # too many transactions
         3058,  # deadlock of user-level locks

@@ -15,6 +15,7 @@ __all__ = ["NoAnswerError", "is_lost", "judged", "lost"]
 
 _BUSY: Final = frozenset(
     {
+        "25006",  # read-only: a standby, as after a fail-over
         "40001",  # serialization failure
         "40P01",  # deadlock
         "53300",  # too many connections

@@ -11,6 +11,7 @@ import pytest
 from cases_kit import JOBS, SECOND, Job, another, make, on, serve
 
 from inboxkit import (
+    Column,
     Database,
     DatabaseClock,
     Inbox,
@@ -24,7 +25,14 @@ from inboxkit import (
 )
 from inboxkit._sql.ddl import create_table
 from inboxkit._sql.dialect import get_dialect
-from inboxkit_testing import TestApp, VirtualClock, open_test_database, recorded, run
+from inboxkit_testing import (
+    ObservedDatabase,
+    TestApp,
+    VirtualClock,
+    open_test_database,
+    recorded,
+    run,
+)
 
 postgres = on("postgres")
 
@@ -236,6 +244,60 @@ class Plain(Inbox, table="jobs"):
     attempt: int = role.attempt(generated=True)
     locked_until: datetime | None = role.locked_until()
     payload: bytes = role.payload()
+
+
+@postgres
+async def test_server_that_is_read_only_for_a_while(
+    inbox_database: Database, virtual_clock: VirtualClock, caplog: Any
+) -> None:
+    """As after a fail-over: claims wait, what is in work settles afterwards, and no attempt is charged."""
+    db = inbox_database
+    await make(db)
+
+    async def become(read_only: bool, database: ObservedDatabase) -> None:
+        async with another(db, "administrator") as administrator:
+            await administrator.execute("SET default_transaction_read_only = off")
+            await configure(administrator, default_transaction_read_only=str(read_only))
+        for session in list(database.observed._connections):
+            session.terminate()
+
+    async with another(db, "service") as database:
+        app, seen = serve(database, JOBS, lambda _m, delivery: delivery.clock.sleep(5))
+        async with app.running():
+            async with database.transaction() as tx:
+                await insert_rows(tx, *(Job.of(b"%d" % n, name="jobs") for n in range(2)))
+            await virtual_clock.advance(3 * SECOND)
+            await become(True, database)
+            await virtual_clock.advance(15 * SECOND)
+            assert seen == [(b"0", 1)]
+            await become(False, database)
+            await virtual_clock.advance(40 * SECOND)
+            assert seen == [(b"0", 1), (b"1", 1)]
+            assert await database.fetch("SELECT id FROM jobs") == []
+    told = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+    assert len(told) <= 2, told
+
+
+@postgres
+async def test_indexes_of_tables_of_long_names_have_names_of_their_own(
+    inbox_database: Database, frozen_clock: VirtualClock
+) -> None:
+    """The recommended tables can be made beside each other, though their names differ at the end alone."""
+    for end in ("a", "b"):
+        for statement in create_table(
+            get_dialect("postgres"),
+            InboxSpec(
+                "é" * 30 + end,
+                id=Column("id", generated=True, type=int),
+                group=Column("name"),
+                locked_until=Column("lease"),
+                payload=Column("payload", type=bytes),
+            ),
+        ):
+            await inbox_database.execute(statement)
+    found = await inbox_database.fetch("SELECT indexname FROM pg_indexes WHERE indexname LIKE 'é%'")
+    assert len({name for (name,) in found}) == 6
+    assert all(len(name.encode()) <= 63 for (name,) in found)
 
 
 AUTUMN = datetime(2026, 10, 25, 0, 59, 50, tzinfo=UTC)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Final
 
 from inboxkit.errors import DialectError
@@ -37,6 +38,10 @@ def table(name: str, schema: str | None) -> str:
 
 
 def shortened(name: str, suffix: str) -> str:
-    """A name for something that belongs to `name`, short enough."""
-    kept = name.encode()[: _LONGEST - len(suffix.encode())].decode(errors="ignore")
+    """A name for something that belongs to `name`, short enough, and to no other: an index has its name
+    in the whole schema."""
+    whole = name.encode()
+    if len(whole) + len(suffix) > _LONGEST:
+        suffix = f"_{sha256(whole).hexdigest()[:8]}{suffix}"
+    kept = whole[: _LONGEST - len(suffix)].decode(errors="ignore")
     return kept + suffix
