@@ -39,6 +39,8 @@ _SQL_MODE: Final = (
     "ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
 )
 _INTERRUPTED: Final = 1317
+# A transaction that keeps a row idles for as long as its handler takes.
+_MAY_IDLE: Final = "idle_transaction_timeout = 0, idle_write_transaction_timeout = 0"
 WHO: Final = b"SELECT VERSION(), CONNECTION_ID(), @@max_allowed_packet"
 """Asked first in each session."""
 _VERSION: Final = re.compile(r"(?:5\.5\.5-)?(\d+)\.(\d+)\.(\d+)")
@@ -242,7 +244,7 @@ def session_setup(version: str, timeout: float) -> bytes:
     # Whole seconds; also while a table is altered.
     patience = max(1, math.ceil(timeout))
     longest = (
-        f"max_statement_time = {timeout:.3f}"
+        f"max_statement_time = {timeout:.3f}, {_MAY_IDLE}"
         if is_mariadb
         else f"max_execution_time = {max(1, round(timeout * 1000))}"
     )

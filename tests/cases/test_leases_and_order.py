@@ -268,18 +268,27 @@ async def test_null_priorities_come_first_on_every_database(
     assert [message for message, _ in seen] == [b"null", b"one", b"five"]
 
 
+class Locked(Inbox, table="jobs"):
+    id: int = role.id(generated=True)
+    name: str = role.group()
+    due: datetime | None = role.retry_after(default=None)
+    payload: bytes = role.payload()
+
+
 @on("mariadb", "mysql", once=True)
+@pytest.mark.parametrize("row", [Job, Locked], ids=["lease", "row lock"])
 async def test_claims_side_by_side_take_different_rows_without_an_index(
-    inbox_database: Database, virtual_clock: VirtualClock
+    row: Any, inbox_database: Database, virtual_clock: VirtualClock
 ) -> None:
     """By a sort of all candidates, and an index on the group alone."""
     db = inbox_database
     await make(db, index="KEY by_group (name)")
     async with db.transaction() as tx:
-        await insert_rows(tx, *(Job.of(b"%d" % n, name="jobs") for n in range(12)))
+        await insert_rows(tx, *(row.of(b"%d" % n, name="jobs") for n in range(12)))
+    queue: InboxQueue[Any, Any] = InboxQueue(row, "jobs", bytes)
     async with another(db) as beside:
         apps = [
-            serve(database, JOBS, lambda _m, delivery: delivery.clock.sleep(5), workers=6)
+            serve(database, queue, lambda _m, delivery: delivery.clock.sleep(5), workers=6)
             for database in (db, beside)
         ]
         async with apps[0][0].running(), apps[1][0].running():
