@@ -80,21 +80,6 @@ def serve(db: Database, queue: InboxQueue[Any, Any], answer: Any) -> tuple[Servi
     return app, seen
 
 
-async def test_payload_of_twenty_megabytes(
-    inbox_database: Database, frozen_clock: VirtualClock
-) -> None:
-    db = inbox_database
-    message = bytes(range(256)) * (20 * 2**20 // 256)
-    await make(db, f"due {TIMES[db.dialect]}", "attempt integer NOT NULL DEFAULT 1",
-               f"payload {BYTES[db.dialect]}")  # fmt: skip
-    app, seen = serve(db, InboxQueue(Jobs, "q", bytes), lambda _: ack())
-    async with TestApp(app) as kit:
-        await kit.publish("q", message)
-        assert len(seen) == 1
-        assert seen[0][0] == message
-        assert await kit.rows(Jobs) == []
-
-
 async def test_times_at_the_end_of_the_calendar(
     inbox_database: Database, frozen_clock: VirtualClock
 ) -> None:
