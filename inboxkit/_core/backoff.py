@@ -63,6 +63,11 @@ class Backoff:
         return cls("fixed", timedelta(0), 1.0, timedelta.max, 0.0)
 
     def __post_init__(self) -> None:
+        if self.kind not in ("exponential", "linear", "fixed"):
+            raise DeclarationError(
+                f"Backoff: kind must be 'exponential', 'linear' or 'fixed', not {self.kind!r}; or write "
+                "Backoff.fixed(timedelta(…))"
+            )
         for name, delay in (("first", self.first), ("maximum", self.maximum)):
             if not isinstance(delay, timedelta):
                 raise DeclarationError(f"Backoff: {name} must be a timedelta, not {delay!r}")

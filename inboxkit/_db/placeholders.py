@@ -142,11 +142,14 @@ def check_arguments(parsed: Parsed, parameters: Sequence[Any], *, statement: str
             parsed.count, f"{parsed.count} placeholders ($1 to ${parsed.count})"
         )
         hint = ""
+        given = "1 argument was" if len(parameters) == 1 else f"{len(parameters)} arguments were"
         bare = _QUOTED.sub(" ", parsed.text)
         if not parsed.count and (found := _OTHER_PLACEHOLDER.search(bare)):
             hint = f"; write $1, $2, … on every database, in place of {found[0]!r}"
+        elif len(parameters) == 1 and isinstance(parameters[0], tuple | list):
+            hint = "; give the values one by one, not in a list or tuple"
         raise DatabaseError(
-            f"{statement}: the statement has {placeholders}, and {len(parameters)} arguments were "
+            f"{statement}: the statement has {placeholders}, and {given} "
             f"given{hint}; nothing was sent",
             statement=statement,
         )

@@ -168,7 +168,8 @@ class Delivery(Generic[RowT_co, MessageT_co]):
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             raise AttributeError(
                 "this delivery has no transaction: write @subscriber(queue, transactional=True) and "
-                "annotate the parameter as TransactionalDelivery"
+                "annotate the parameter as TransactionalDelivery; in a handler's unit test, "
+                "delivery(tx=…)"
             )
 
     def __repr__(self) -> str:

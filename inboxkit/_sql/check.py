@@ -141,6 +141,8 @@ def _missing(
     close = _close(column.name, (found.name for found in info.columns))
     kinds = accepted(role, python_type(role, column), dialect.name)
     added = f"ADD COLUMN {dialect.quote(column.name)} {cures.first(dialect, role, kinds)}"
+    if role is Role.ATTEMPT:
+        added += " NOT NULL DEFAULT 1"
     cure = cures.alter(dialect, spec, added)
     return SchemaError(
         f"table {spec.name!r} has no column {column.name!r}{_role(role)}{close}; {cure}",
