@@ -19,7 +19,7 @@ from inboxkit._sql.statement import Answer, Reading, Script, Statement
 from inboxkit.database import Database
 from inboxkit.errors import DatabaseBusyError, OutcomeUnknownError
 
-SHORT = timedelta(seconds=0.05)
+SHORT = timedelta(seconds=0.2)
 
 
 async def _table(db: Database) -> None:
