@@ -207,7 +207,14 @@ class Broker:
             raise
         if logger.isEnabledFor(logging.DEBUG):
             now = self.database.clock.now()
-            event = events.Published(at=now, instance=self.instance, queue=target.name, id=id)
+            event = events.Published(
+                at=now,
+                instance=self.instance,
+                queue=target.name,
+                id=id,
+                table=target.spec.name,
+                group=target.only_group,
+            )
             text = "queue %r: published row %r"
             log(logging.DEBUG, text, target.name, id, extra={"event": event})
         return id

@@ -54,6 +54,10 @@ class Published(Event):
     """A row was inserted through the broker."""
 
     id: Any
+    table: str = ""
+    """The table's name."""
+    group: str | None = None
+    """The row's group; None on a table without groups."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +67,10 @@ class RowEvent(Event):
     id: Any
     attempt: int | None
     """The delivery's number; None where the table keeps none."""
+    table: str = ""
+    """The table's name."""
+    group: str | None = None
+    """The row's group; None on a table without groups, or where it cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,16 +6,33 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any
 
 from inboxkit import events
 
 from .marks import Began, Crashed, Ended
 
-__all__ = ["Facts", "Hold", "Life", "Moment", "RowKey", "Run", "gather"]
+__all__ = ["Facts", "Hold", "Life", "Moment", "RowKey", "Run", "gather", "key_of", "may_be_settled"]
 
-RowKey: TypeAlias = tuple[str, Any]
-"""Queue and id."""
+
+@dataclass(frozen=True, slots=True)
+class RowKey:
+    """What tells a row from others, whichever queue it came in or goes out by."""
+
+    table: str
+    """Its table; in events that do not name it, the queue."""
+    group: str | None
+    id: Any
+    queue: str = field(compare=False)
+    """The queue that it was published to: its group's, where it has one."""
+
+
+def key_of(event: events.RowEvent | events.Published) -> RowKey:
+    """Which row an event is about."""
+    if not event.table:
+        return RowKey(event.queue, None, event.id, event.queue)
+    return RowKey(event.table, event.group, event.id, event.group or event.queue)
+
 
 FINAL = (events.Finished, events.DeadLettered)
 _ENDS_HOLD = (events.Lost, events.Finished, events.Retried, events.DeadLettered, events.Released)
@@ -60,6 +77,8 @@ class Hold:
 
     row: RowKey
     claimed: Moment
+    life: Life
+    """The row's, of several with its id."""
     renewals: list[tuple[Moment, datetime]] = field(default_factory=list)
     """With the lease's new end."""
     end: Moment | None = None
@@ -85,6 +104,8 @@ class Life:
     """A row from its insertion to its end; on some tables a later row gets the same id."""
 
     row: RowKey
+    number: int = 1
+    """Of those with its id, from 1."""
     published: Moment | None = None
     holds: list[Hold] = field(default_factory=list)
     finals: list[Moment] = field(default_factory=list)
@@ -132,14 +153,15 @@ class _Gathering:
         self._inserted: defaultdict[RowKey, list[Moment]] = defaultdict(list)
         for moment in moments:
             if isinstance(event := moment.event, events.Published):
-                self._inserted[event.queue, event.id].append(moment)
+                self._inserted[key_of(event)].append(moment)
 
     def facts(self) -> Facts:
         for moment in self._facts.moments:
             self._take(moment)
         for row, inserted in self._inserted.items():  # those that nobody ever claimed
             lives = self._facts.lives.setdefault(row, [])
-            lives += [Life(row, moment) for moment in inserted[len(lives) :]]
+            for moment in inserted[len(lives) :]:
+                lives.append(Life(row, len(lives) + 1, moment))
         return self._facts
 
     def _take(self, moment: Moment) -> None:
@@ -157,14 +179,15 @@ class _Gathering:
                 self._take_of_row(moment, event)
 
     def _take_of_row(self, moment: Moment, event: events.RowEvent) -> None:
-        row = (event.queue, event.id)
+        row = key_of(event)
         place = (event.instance, row)
-        life = self._life_of(row, moment)
-        life.moments.append(moment)
         hold = self._holds.get(place)
+        is_of_hold = hold is not None and not isinstance(event, events.Claimed)
+        life = hold.life if hold is not None and is_of_hold else self._life_of(row, moment)
+        life.moments.append(moment)
         match event:
             case events.Claimed():
-                self._holds[place] = hold = Hold(row, moment)
+                self._holds[place] = hold = Hold(row, moment, life)
                 self._facts.holds.append(hold)
                 life.holds.append(hold)
             case events.Renewed(locked_until=until) if hold is not None:
@@ -186,24 +209,28 @@ class _Gathering:
         lives = self._facts.lives.setdefault(row, [])
         inserted = self._inserted[row]
         if not lives:
-            lives.append(Life(row, inserted[0] if inserted else None))
+            lives.append(Life(row, 1, inserted[0] if inserted else None))
         life = lives[-1]
-        if not life.finals or not isinstance(moment.event, events.Claimed):
+        if not isinstance(moment.event, events.Claimed):
             return life
-        if self._may_be_another(life, moment.event, len(lives)):
-            lives.append(
-                life := Life(row, inserted[len(lives)] if len(lives) < len(inserted) else None)
-            )
-        elif life.claimed_again is None:
+        if self._may_be_another(life, moment, moment.event.attempt):
+            next_one = inserted[life.number] if life.number < len(inserted) else None
+            lives.append(life := Life(row, life.number + 1, next_one))
+        elif life.finals and life.claimed_again is None:
             life.claimed_again = moment
         return life
 
-    def _may_be_another(self, life: Life, claimed: events.Claimed, number: int) -> bool:
-        """Whether a claim after a row's end may be of another row, or of one that was put back."""
-        if isinstance(life.finals[-1].event, events.DeadLettered):
+    def _may_be_another(self, life: Life, claimed: Moment, attempt: int | None) -> bool:
+        """Whether a claim may be of another row with this id, or of one that was put back."""
+        if life.finals and isinstance(life.finals[-1].event, events.DeadLettered):
             return True
-        inserted = len(self._inserted[life.row])
-        return number < inserted if inserted else claimed.attempt == 1
+        inserted = self._inserted[life.row]
+        if life.number < len(inserted):
+            # A second row of this id says that the first is gone, though nobody else could say so.
+            # Either may be logged after its claim.
+            is_there = inserted[life.number].index < claimed.index
+            return bool(life.finals) or is_there or (attempt == 1 and may_be_settled(life))
+        return not inserted and attempt == 1 and (bool(life.finals) or _was_found_gone(life))
 
     def _die(self, moment: Moment) -> None:
         instance = moment.event.instance
@@ -213,3 +240,24 @@ class _Gathering:
             self._holds.pop(place).death = moment
         for place in [place for place in self._runs if place[0] == instance]:
             self._runs.pop(place).ended = moment
+
+
+def may_be_settled(life: Life) -> bool:
+    """Whether somebody may have settled it without being able to say so."""
+    return _was_found_gone(life) or any(
+        hold.death is not None and _was_about_to_settle(hold) for hold in life.holds
+    )
+
+
+def _was_found_gone(life: Life) -> bool:
+    return any(
+        isinstance(moment.event, events.OutcomeUnknown) and moment.event.is_gone
+        for moment in life.moments
+    )
+
+
+def _was_about_to_settle(hold: Hold) -> bool:
+    # Without runs nobody knows how far the handler was.
+    return not hold.runs or any(
+        isinstance(run.ended.event if run.ended else None, Ended) for run in hold.runs
+    )

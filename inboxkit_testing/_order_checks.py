@@ -23,12 +23,12 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 def order_per_group(history: History, queues: Collection[str]) -> None:
     """See `History.order_per_group`."""
-    chosen = queues or {name for name, queue in history.queues.items() if queue.is_fifo}
+    chosen = set(queues) or {name for name, queue in history.queues.items() if queue.is_fifo}
     groups: defaultdict[Any, list[tuple[Life, list[Run]]]] = defaultdict(list)
     for life in history.facts.all_lives():
         runs = [run for hold in life.holds for run in hold.runs]
-        if life.row[0] in chosen and runs:
-            groups[life.row[0], runs[0].event.group].append((life, runs))
+        if runs and not chosen.isdisjoint((life.row.queue, runs[0].event.queue)):
+            groups[life.row.table, runs[0].event.group].append((life, runs))
     for group in groups.values():
         for life, _ in group:
             for hold in life.holds:
@@ -43,7 +43,7 @@ def _check_is_head(history: History, hold: Hold, others: list[tuple[Life, list[R
             continue
         later = next((run for run in runs if run.began.index > hold.claimed.index), None)
         if later is not None and _place(later.event) < mine:
-            text = f"it was handed out before row {life.row[1]!r}, which stands before it"
+            text = f"it was handed out before row {life.row.id!r}, which stands before it"
             moments = (life.published, hold.claimed, later.began)
             broken(history, "order_per_group", hold.row, text, *moments, with_rows=[life.row])
 
@@ -76,7 +76,7 @@ def order_per_key(history: History, queues: Collection[str]) -> None:
         before = last.get(place)
         if before is not None and before[0].claimed.index > hold.claimed.index:
             text = (
-                f"it was claimed before row {before[0].row[1]!r} of its key, and handled after it"
+                f"it was claimed before row {before[0].row.id!r} of its key, and handled after it"
             )
             moments = (hold.claimed, before[1].began, run.began)
             broken(history, "order_per_key", run.row, text, *moments, with_rows=[before[0].row])

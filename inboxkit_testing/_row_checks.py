@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from inboxkit import events
 
-from ._facts import Hold, Life, RowKey
+from ._facts import Hold, Life, key_of, may_be_settled
 from ._violations import broken
 from .marks import Armed, Began, Cut, Ended
 
@@ -26,38 +26,31 @@ def nothing_lost(history: History, left: Left | None) -> None:
     """See `History.nothing_lost`."""
     for life in history.facts.all_lives():
         is_last = history.facts.lives[life.row][-1] is life
-        is_left = is_last and _is_left(life.row, left)
+        is_left = is_last and _is_left(history, life, left)
         last = life.moments[-1] if life.moments else life.published
         if life.finals:
             finished = life.finals[-1]
             if is_left and isinstance(finished.event, events.Finished):
                 text = "it was finished, and is still there"
                 broken(history, "nothing_lost", life.row, text, finished)
-        elif not is_left and is_last and not _may_be_settled(life):
+        elif not is_left and is_last and not may_be_settled(life):
             text = "it is neither finished nor a dead letter" + (
                 "" if left is None else ", and no longer there"
             )
             broken(history, "nothing_lost", life.row, text, life.published, last)
 
 
-def _is_left(row: RowKey, left: Left | None) -> bool:
-    ids = left.get(row[0], ()) if isinstance(left, Mapping) else left
-    return ids is not None and row[1] in ids
-
-
-def _may_be_settled(life: Life) -> bool:
-    """Whether somebody may have settled it without being able to say so."""
-    for moment in life.moments:
-        if isinstance(moment.event, events.OutcomeUnknown) and moment.event.is_gone:
-            return True
-    return any(hold.death is not None and _was_about_to_settle(hold) for hold in life.holds)
-
-
-def _was_about_to_settle(hold: Hold) -> bool:
-    # Without runs nobody knows how far the handler was.
-    return not hold.runs or any(
-        isinstance(run.ended.event if run.ended else None, Ended) for run in hold.runs
-    )
+def _is_left(history: History, life: Life, left: Left | None) -> bool:
+    if left is None:
+        return False
+    if not isinstance(left, Mapping):
+        return life.row.id in left
+    row = life.row
+    queues = {row.queue, *(moment.event.queue for moment in life.moments)}
+    for name, queue in history.queues.items():
+        if queue.table == row.table and queue.group in {None, row.group}:
+            queues.add(name)
+    return any(row.id in left.get(name, ()) for name in queues)
 
 
 def none_settled_twice(history: History) -> None:
@@ -151,7 +144,7 @@ def caps(history: History, max_attempts: int | Mapping[str, int] | None) -> None
         elif isinstance(event, events.Retried) and event.attempt >= cap:
             text = f"delivery {event.attempt} was the last by the cap of {cap}, and is retried"
         if text is not None:
-            broken(history, "caps", (event.queue, event.id), text, moment)
+            broken(history, "caps", key_of(event), text, moment)
 
 
 def _cap_of(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from inboxkit import events
 
-from ._facts import Moment, RowKey
+from ._facts import Moment, RowKey, key_of
 from .errors import InvariantViolation
 from .timeline import line_of
 
@@ -42,10 +42,10 @@ def broken(
     about = [m for m in history.moments if _is_about(m.event, rows, found)]
     told = _instances(found)
     raise InvariantViolation(
-        f"{rule}: row {row[1]!r} of queue {row[0]!r}{told}: {text}\n{_part(history, about, found)}",
+        f"{rule}: row {row.id!r} of queue {row.queue!r}{told}: {text}\n{_part(history, about, found)}",
         rule=rule,
-        queue=row[0],
-        id=row[1],
+        queue=row.queue,
+        id=row.id,
         events=[moment.event for moment in found],
     )
 
@@ -56,9 +56,8 @@ def _instances(moments: Sequence[Moment]) -> str:
 
 
 def _is_about(event: events.Event, rows: set[RowKey], found: Sequence[Moment]) -> bool:
-    id: Any = getattr(event, "id", None)
     if isinstance(event, events.RowEvent | events.Published):
-        return (event.queue, id) in rows
+        return key_of(event) in rows
     return event.instance in {moment.event.instance for moment in found}
 
 

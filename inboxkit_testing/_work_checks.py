@@ -25,15 +25,21 @@ __all__ = [
 
 def one_in_work_per_row(history: History) -> None:
     """See `History.one_in_work_per_row`."""
-    _one_at_a_time(history, "one_in_work_per_row", lambda run: run.row, "it")
+
+    def row_of(run: Run) -> Any:
+        return run.row, 1 if run.hold is None else run.hold.life.number
+
+    _one_at_a_time(history, "one_in_work_per_row", row_of, "it")
 
 
 def one_in_work_per_group(history: History, queues: Collection[str]) -> None:
     """See `History.one_in_work_per_group`."""
-    chosen = queues or {name for name, queue in history.queues.items() if queue.is_fifo}
+    chosen = set(queues) or {name for name, queue in history.queues.items() if queue.is_fifo}
 
     def group_of(run: Run) -> Any:
-        return (run.row[0], run.event.group) if run.row[0] in chosen else None
+        if chosen.isdisjoint((run.row.queue, run.event.queue)):
+            return None
+        return (run.row.table, run.event.group)
 
     _one_at_a_time(history, "one_in_work_per_group", group_of, "its group")
 

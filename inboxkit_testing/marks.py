@@ -49,7 +49,6 @@ class Armed(Note):
 class Began(events.RowEvent):
     """A handler was called."""
 
-    group: str | None
     key: Any
     """The partition key's value."""
     priority: int | None
@@ -62,7 +61,6 @@ class Began(events.RowEvent):
 class Ended(events.RowEvent):
     """A handler is over."""
 
-    group: str | None
     key: Any
     outcome: str
     """``"ack"``, ``"drop"``, ``"retry"``; ``"lost"`` or ``"cancelled"``; else the error's name."""
@@ -113,6 +111,7 @@ def _begin(service: Service, delivery: Delivery[Any, Any]) -> dict[str, Any]:
         "queue": delivery.queue.name,
         "id": delivery.id,
         "attempt": _attempt(delivery),
+        "table": delivery.queue.spec.name,
         "group": delivery.group,
         "key": delivery.key,
     }

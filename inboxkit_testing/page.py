@@ -10,7 +10,7 @@ from typing import Any
 
 from inboxkit import events
 
-from ._facts import Facts, Hold, Moment, RowKey, Run, gather
+from ._facts import Facts, Hold, Moment, RowKey, Run, gather, key_of
 from .marks import Began, Crashed, Cut, Healed, Note
 from .timeline import Timeline, describe
 
@@ -62,7 +62,7 @@ class _Page:
         return {
             "start": "" if not listed else self._start.isoformat(),
             "instances": list(self._instances),
-            "rows": [[queue, str(id)] for queue, id in self._rows],
+            "rows": [[row.queue, str(row.id)] for row in self._rows],
             "events": listed,
             "bars": self._bars,
         }
@@ -128,7 +128,7 @@ class _Page:
     def _row(self, event: events.Event) -> int:
         if not isinstance(event, events.RowEvent | events.Published | Began):
             return -1
-        return self._rows.setdefault((event.queue, event.id), len(self._rows))
+        return self._rows.setdefault(key_of(event), len(self._rows))
 
     def _instance(self, name: str) -> int:
         return self._instances.setdefault(name, len(self._instances))

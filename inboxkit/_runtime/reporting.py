@@ -53,14 +53,22 @@ class Reporter:
         instance: The service's name.
         queue: The queue's name.
         clock: Stamps the events.
+        table: Its table's name.
         outage: The service's.
     """
 
     def __init__(
-        self, instance: str, queue: str, clock: Clock, *, outage: Outage | None = None
+        self,
+        instance: str,
+        queue: str,
+        clock: Clock,
+        *,
+        table: str = "",
+        outage: Outage | None = None,
     ) -> None:
         self.instance = instance
         self.queue = queue
+        self._table = table
         self._clock = clock
         self._outage = outage or Outage()
 
@@ -180,6 +188,8 @@ class Reporter:
             "queue": self.queue,
             "id": held.id,
             "attempt": held.claimed.attempt,
+            "table": self._table,
+            "group": held.claimed.group,
         }
 
     def _send(

@@ -84,6 +84,9 @@ class Story:
         row = {"group": None, "key": None} | row
         return self._add(Ended, who, id=id, attempt=attempt, outcome=outcome, **row)
 
+    def settles_unheard(self, who: str, id: int, attempt: int = 1) -> Story:
+        return self._add(events.OutcomeUnknown, who, id=id, attempt=attempt, is_gone=True)
+
     def finishes(self, who: str, id: int, attempt: int | None = 1) -> Story:
         return self._add(events.Finished, who, id=id, attempt=attempt, outcome="ack")
 
@@ -333,6 +336,34 @@ RIGHT: dict[str, Story] = {
     "plain": Story().publishes(1, 2).handles("a", 1).handles("b", 2),
     "an id used again": Story().publishes(1).handles("a", 1).publishes(1).handles("a", 1),
     "an id used again, without publish": Story().handles("a", 1).after(1).handles("b", 1),
+    "an id used again, after a settlement whose answer was lost": Story()
+    .publishes(1)
+    .claims("a", 1)
+    .begins("a", 1)
+    .ends("a", 1)
+    .publishes(1)
+    .claims("b", 1)
+    .begins("b", 1)
+    .settles_unheard("a", 1)
+    .ends("b", 1)
+    .finishes("b", 1),
+    "an id used again, published late": Story()
+    .publishes(1)
+    .claims("a", 1)
+    .begins("a", 1)
+    .ends("a", 1)
+    .settles_unheard("a", 1)
+    .claims("b", 1)
+    .publishes(1)
+    .finishes("b", 1),
+    "an id used again, after a crash at the settlement": Story()
+    .publishes(1)
+    .claims("a", 1)
+    .begins("a", 1)
+    .ends("a", 1)
+    .crashes("a")
+    .publishes(1)
+    .handles("b", 1),
     "its publication is logged late": Story().claims("a", 1).publishes(1).finishes("a", 1),
     "a crash": Story()
     .publishes(1)
