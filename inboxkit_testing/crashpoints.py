@@ -7,18 +7,19 @@ from typing import Literal, get_args
 from .databases import ObservedDatabase
 from .faults import Fault, Operation
 
-__all__ = ["When", "arm_crash"]
+__all__ = ["COUNTED", "When", "arm_crash"]
 
 When = Literal["before", "after", "reply lost"]
 
-_COUNTED = ("statement", "commit")
+COUNTED = ("statement", "commit")
+"""Kinds of what has a number."""
 
 
 def arm_crash(database: ObservedDatabase, statement: int | str, when: When) -> Fault:
     """Have it happen at the k-th statement or COMMIT from now, or at the next of that name.
 
     Raises:
-        ValueError: No such statement or moment.
+        ValueError: A number below 1, an empty name, or no such moment.
     """
     if when not in get_args(When):
         raise ValueError(f"a crash is 'before', 'after' or at 'reply lost', not {when!r}")
@@ -33,7 +34,7 @@ def arm_crash(database: ObservedDatabase, statement: int | str, when: When) -> F
         raise ValueError(f"statements are counted from 1, so there is none of number {statement!r}")
     if when == "reply lost":
         return faults.lose_reply(_Sent(database, statement).ends_with)
-    return faults.crash(lambda operation: operation.kind in _COUNTED, when=when, nth=statement)
+    return faults.crash(lambda operation: operation.kind in COUNTED, when=when, nth=statement)
 
 
 class _Sent:
@@ -49,7 +50,7 @@ class _Sent:
 
     def ends_with(self, operation: Operation) -> bool:
         sent = (
-            each for each in self._recording if each.number >= self._first and each.kind in _COUNTED
+            each for each in self._recording if each.number >= self._first and each.kind in COUNTED
         )
         found = next((each for n, each in enumerate(sent, 1) if n == self._k), None)
         if found is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from inboxkit.errors import DatabaseBusyError, DatabaseError
@@ -33,14 +33,14 @@ class Operation:
 
 
 Matching: TypeAlias = str | Callable[[Operation], bool]
-"""Which operations a fault meets: statements or scripts of that name (a script once in each run, where
-it begins or where it ends, as the fault needs), or those for which a function answers True. The function
-may be called in a connection's thread."""
+"""Which operations a fault meets: statements or scripts of that name, in capitals or not (a script once
+in each run, where it begins or where it ends, as the fault needs), or those for which a function answers
+True. The function may be called in a connection's thread."""
 
 Action = Literal["refuse", "lose reply", "delay", "crash before", "crash after"]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Fault:
     """One rule; `hits` says how often it has struck."""
 
@@ -50,21 +50,53 @@ class Fault:
     """How many times more it strikes."""
     seconds: float = 0.0
     error: Callable[[Operation], BaseException] | None = None
-    hits: int = 0
+    nth: int = 1
+    """The first that it strikes, of those that match."""
+    told: str = ""
+    """How it was asked for; empty: as a method of `Faults`."""
+    has_struck: int = field(default=0, init=False)
+    was_asked: bool = field(default=False, init=False)
+    """Whether somebody has looked at `hits`."""
+    _seen: int = field(default=0, init=False)
+
+    @property
+    def hits(self) -> int:
+        """How often it has struck."""
+        self.was_asked = True
+        return self.has_struck
 
     def take(self, operation: Operation) -> bool:
         """Whether it strikes this operation; counts it."""
         if self.left <= 0 or not self._matches(operation):
             return False
+        self._seen += 1
+        if self._seen < self.nth:
+            return False
         self.left -= 1
-        self.hits += 1
+        self.has_struck += 1
         return True
+
+    def __str__(self) -> str:
+        """As it was asked for."""
+        if self.told:
+            return self.told
+        what = self.matching
+        name = repr(what) if isinstance(what, str) else getattr(what, "__qualname__", "a function")
+        number = f" number {self.nth}" if self.nth > 1 else ""
+        return f"{self.action} {name}{number}"
+
+    def __repr__(self) -> str:
+        hits = "hit" if self.has_struck else "not hit"
+        if self.has_struck > 1:
+            hits += f" {self.has_struck} times"
+        return f"<Fault {self}: {hits}>"
 
     def _matches(self, operation: Operation) -> bool:
         if callable(self.matching):
             return self.matching(operation)
-        if operation.script != self.matching:
-            return operation.name == self.matching
+        name = self.matching.casefold()
+        if (operation.script or "").casefold() != name:
+            return operation.name.casefold() == name
         needs_end = self.action in {"lose reply", "crash after"}
         return operation.ends_script if needs_end else operation.opens_script
 
@@ -113,16 +145,8 @@ class Faults:
 
         What was done has lasted if it commits; its answer is never seen.
         """
-        seen = 0
-
-        def is_nth(operation: Operation) -> bool:
-            nonlocal seen
-            seen += plain.take(operation)
-            return seen == nth
-
         action: Action = "crash before" if when == "before" else "crash after"
-        plain = Fault(action, matching, nth)
-        return self._add(Fault(action, is_nth, 1))
+        return self._add(Fault(action, matching, 1, nth=nth))
 
     def clear(self) -> None:
         """Nothing goes wrong any more."""

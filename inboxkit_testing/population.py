@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from types import MappingProxyType
@@ -12,12 +13,13 @@ from inboxkit import Database, Service
 from inboxkit.errors import ClosedError, DeclarationError
 
 from .clock import VirtualClock
-from .crashpoints import When, arm_crash
+from .crashpoints import COUNTED, When, arm_crash
 from .databases import ObservedDatabase
 from .faults import Fault
 from .instances import Instance
 from .links import How
 from .marks import Armed, Cut, Healed, Note, send
+from .recording import Recording
 
 __all__ = ["Population"]
 
@@ -41,6 +43,7 @@ class Population:
         self._instances: dict[str, Instance] = {}
         self._starts = 0
         self._tasks: TaskGroup | None = None
+        self._armed: list[tuple[Fault, Recording, int]] = []
 
     @property
     def instances(self) -> Mapping[str, Instance]:
@@ -143,20 +146,26 @@ class Population:
             name: Whose.
             statement: The k-th statement or COMMIT of that instance from now, from 1 (BEGIN and
                 ROLLBACK do not count; a run has other numbers on another database); or the next of
-                that name, or script of that name, such as ``"claim"`` or ``"settle"``.
+                that name, or script of that name, such as ``"claim"``, ``"settle"`` or ``"commit"``, in
+                capitals or not.
             when: ``"before"`` it is sent; ``"after"`` it was done, whose answer is never seen; or
                 ``"reply lost"``: it was done, the connection breaks, and the instance lives on. What
                 was done inside a transaction is undone with it.
 
         Returns:
-            The fault; its `hits` says whether it has struck.
+            The fault; its `hits` says whether it has struck. If it has not, and nobody looked at
+                `hits`, the end of the world warns, and tells the names of what was sent.
 
         Raises:
             LookupError, ClosedError: It is unknown, or does not run.
-            ValueError: No such statement or moment.
+            ValueError: A number below 1, an empty name, or no such moment. What names there will be is
+                not known beforehand.
         """
         instance = self._running(name, "crash_at")
+        sent = instance.database.recording.next_number
         fault = arm_crash(instance.database, statement, when)
+        fault.told = f"crash_at({name!r}, {statement!r}, {when!r})"
+        self._armed.append((fault, instance.database.recording, sent))
         which = f"statement {statement}" if isinstance(statement, int) else repr(statement)
         text = f"loses the reply of {which}" if when == "reply lost" else f"crashes {when} {which}"
         send(Armed(at=self.clock.now(), instance=name, queue="", text=f"from now: {text}"))
@@ -218,6 +227,21 @@ class Population:
 
     def _note(self, name: str, text: str) -> None:
         send(Note(at=self.clock.now(), instance=name, queue="", text=text))
+
+    def _warn_of_unhit(self) -> None:
+        """A crash that never came to pass, and that nobody asked about, has tested nothing."""
+        for fault, recording, first in self._armed:
+            if fault.has_struck or fault.was_asked:
+                continue
+            sent = [one for one in recording if one.number >= first]
+            names = {name for one in sent for name in (one.script, one.name) if name}
+            told = ", ".join(map(repr, sorted(names))) or "nothing"
+            counted = sum(one.kind in COUNTED for one in sent)
+            warnings.warn(
+                f"{fault} has never struck; sent since were {counted} statements and COMMITs, by "
+                f"names: {told}. Look at its `hits` where that may be",
+                stacklevel=3,
+            )
 
     @staticmethod
     def _tell_error(instance: Instance | None) -> None:

@@ -45,7 +45,7 @@ class World(Population):
 
     Every step is a method, so a machine can drive it; on a clock with a `StatementGate` a run is
     repeated by the same steps and the gate's schedule. At the end of the block those that still run
-    are stopped in order.
+    are stopped in order, and a `crash_at` that never struck is warned of.
 
     Args:
         factory: Makes the service over the database that it is given, anew for each start. The
@@ -193,6 +193,7 @@ class World(Population):
         if error is None:
             for instance in instances:
                 self._tell_error(instance)
+            self._warn_of_unhit()
         return None
 
     async def _close(

@@ -306,6 +306,47 @@ async def test_what_hung_arrives_late_and_is_fenced(inbox_world: Start) -> None:
     world.history.check_all()
 
 
+async def test_a_crash_that_never_strikes_is_warned_of(
+    inbox_database: Database, virtual_clock: VirtualClock
+) -> None:
+    with pytest.warns(UserWarning, match="never struck") as warned:  # noqa: PT031 - where it ends
+        async with World(serving(sleeping(1)), inbox_database) as world:
+            await world.start("a")
+            mistyped = world.crash_at("a", "sttle", "after")
+            asked = world.crash_at("a", 500, "reply lost")
+            assert not asked.hits
+            await world.publish("jobs", b"x", by="a")
+            await world.advance(2 * SECOND)
+            commit = world.crash_at("a", "COMMIT", "reply lost")
+            with pytest.raises(OutcomeUnknownError):
+                async with world.instances["a"].database.transaction() as tx:
+                    await tx.execute("INSERT INTO effects (what) VALUES ('x')")
+    assert repr(mistyped) == "<Fault crash_at('a', 'sttle', 'after'): not hit>"
+    assert repr(asked) == "<Fault crash_at('a', 500, 'reply lost'): not hit>"
+    assert repr(commit) == "<Fault crash_at('a', 'COMMIT', 'reply lost'): hit>"
+    (warning,) = warned
+    text = str(warning.message)
+    assert text.startswith(f"{mistyped} has never struck;")
+    assert all(repr(name) in text for name in ("claim", "commit", "insert", "settle"))
+
+
+async def test_an_id_used_again_after_a_lost_reply(inbox_world: Start) -> None:
+    world = await inbox_world(serving(sleeping(1)))
+    await world.start("a")
+    ids = []
+    for _ in range(3):
+        world.crash_at("a", "settle", "reply lost")
+        ids.append(await world.publish("jobs", b"x", by="a"))
+        await world.advance(30 * SECOND)
+        if world.database.dialect == "sqlite":
+            await world.database.execute("DELETE FROM sqlite_sequence")
+    await world.drain()
+    if world.database.dialect == "sqlite":
+        assert ids == [1, 1, 1]
+        assert [len(lives) for lives in world.history.facts.lives.values()] == [3]
+    world.history.check_all(left=[])
+
+
 class Locked(Inbox, table="locked_jobs"):
     id: int = role.id(generated=True)
     attempt: int = role.attempt(generated=True)
