@@ -254,5 +254,5 @@ def session_setup(version: str, timeout: float) -> bytes:
         f"SET SESSION autocommit = 1, time_zone = '+00:00', sql_mode = '{_SQL_MODE}', "
         f"innodb_lock_wait_timeout = {patience}, lock_wait_timeout = {patience}, {longest}, "
         # A session that holds a row is idle for as long as its handler works.
-        f"wait_timeout = GREATEST(@@SESSION.wait_timeout, {_LONGEST_IDLE})"
+        f"wait_timeout = CAST(GREATEST(@@SESSION.wait_timeout, {_LONGEST_IDLE}) AS UNSIGNED)"
     ).encode()
