@@ -52,7 +52,9 @@ def test_a_server_that_ends_idle_sessions_leaves_those_that_hold_rows(server_cel
         try:
             async with db.connection() as old, db.connection() as new:
                 assert old is not new
-                assert await new.fetch_value("SELECT current_setting('idle_session_timeout')") == "0"
+                assert (
+                    await new.fetch_value("SELECT current_setting('idle_session_timeout')") == "0"
+                )
                 assert await new.fetch_value("SELECT current_setting('statement_timeout')") == "7s"
         finally:
             await db.execute(f"ALTER DATABASE {name} RESET idle_session_timeout")
