@@ -145,6 +145,7 @@ async def _compose_one(
         batch_middleware=tuple(one.batch for one in middleware if one.batch is not None),
         make_transaction=partial(HandlerTransaction, database) if is_transactional else None,
         transaction_end=_transaction_end(database) if is_transactional else None,
+        transaction_gives_way=_transaction_gives_way(database) if is_transactional else None,
         is_every_group=one.is_every_group,
         dead_letter_table=one.dead_key[0] if one.dead_key is not None else None,
     )
@@ -171,6 +172,12 @@ def _transaction_end(database: Database) -> Callable[[], float | None] | None:
     if database.dialect != "sqlite":
         return None
     return lambda: database.holds.transaction_end(database.clock.monotonic())
+
+
+def _transaction_gives_way(database: Database) -> Callable[[], bool] | None:
+    if database.dialect != "sqlite":
+        return None
+    return lambda: database.holds.must_give_way(database.clock.monotonic())
 
 
 async def _check_dead_letter_table(one: Included, broker: Broker, info: TableInfo) -> None:

@@ -13,7 +13,7 @@ import asyncpg
 from inboxkit._db.instants import from_microseconds, to_microseconds
 from inboxkit._db.keepalive import keep_alive
 from inboxkit._db.placeholders import parse
-from inboxkit._db.postgres import PostgresConnection, rows_written
+from inboxkit._db.postgres import PostgresConnection, rows_written, session_timeouts
 from inboxkit._db.postgres_errors import NoAnswerError, is_lost, judged, lost
 from inboxkit._db.shield import LAST_WORD
 from inboxkit._db.tasks import finished, opened, stopped
@@ -228,7 +228,7 @@ async def prepared(connection: Any, timeout: float) -> None:
             "timestamptz", schema="pg_catalog", encoder=_encode, decoder=_decode, format="tuple"
         )
         # Not among the start-up settings: poolers refuse those that they do not know.
-        await connection.execute(f"SET statement_timeout = {round(timeout * 1000)}")
+        await connection.execute(session_timeouts(timeout))
         keep_alive(connection._transport.get_extra_info("socket"))
     except BaseException:
         connection.terminate()

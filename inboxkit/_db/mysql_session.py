@@ -43,6 +43,8 @@ _INTERRUPTED: Final = 1317
 _MAY_IDLE: Final = "idle_transaction_timeout = 0, idle_write_transaction_timeout = 0"
 WHO: Final = b"SELECT VERSION(), CONNECTION_ID(), @@max_allowed_packet"
 """Asked first in each session."""
+_LONGEST_IDLE: Final = 28800
+"""Seconds; the default of the servers, which some shorten."""
 _VERSION: Final = re.compile(r"(?:5\.5\.5-)?(\d+)\.(\d+)\.(\d+)")
 
 
@@ -250,5 +252,7 @@ def session_setup(version: str, timeout: float) -> bytes:
     )
     return (
         f"SET SESSION autocommit = 1, time_zone = '+00:00', sql_mode = '{_SQL_MODE}', "
-        f"innodb_lock_wait_timeout = {patience}, lock_wait_timeout = {patience}, {longest}"
+        f"innodb_lock_wait_timeout = {patience}, lock_wait_timeout = {patience}, {longest}, "
+        # A session that holds a row is idle for as long as its handler works.
+        f"wait_timeout = CAST(GREATEST(@@SESSION.wait_timeout, {_LONGEST_IDLE}) AS UNSIGNED)"
     ).encode()

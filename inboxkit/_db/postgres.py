@@ -226,6 +226,18 @@ class PostgresConnection(ABC):
             raise lost(name, "it was closed before", may_have_happened=False)
 
 
+def session_timeouts(timeout: float) -> str:
+    """What a session is told first: how long a statement may take, and that it may be idle.
+
+    One that holds an advisory lock is idle for as long as the handler works.
+    """
+    return (
+        f"SELECT set_config(name, CASE name WHEN 'statement_timeout' THEN '{round(timeout * 1000)}' "
+        "ELSE '0' END, false) FROM pg_catalog.pg_settings WHERE name IN ('statement_timeout', "
+        "'idle_session_timeout')"
+    )
+
+
 def rows_written(tag: str) -> int:
     """The number in a command tag such as ``INSERT 0 3``; -1 where it counts no written rows."""
     word, _, rest = tag.partition(" ")

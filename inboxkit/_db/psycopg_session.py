@@ -18,6 +18,7 @@ from psycopg.rows import tuple_row
 
 from inboxkit._db.exchange import Exchange, is_ready
 from inboxkit._db.keepalive import COUNT, IDLE, INTERVAL
+from inboxkit._db.postgres import session_timeouts
 from inboxkit._db.postgres_errors import NoAnswerError
 from inboxkit._db.psycopg_types import register_loaders
 from inboxkit._db.shield import LAST_WORD, outlast
@@ -188,7 +189,7 @@ async def open_session(url: str, *, timeout: float, guard: float) -> PsycopgSess
         try:
             await session.set_autocommit(True)
             # Not among the start-up settings: poolers refuse those that they do not know.
-            await session.execute(f"SET statement_timeout = {round(timeout * 1000)}".encode())
+            await session.execute(session_timeouts(timeout).encode())
         except BaseException:
             session.pgconn.finish()
             raise

@@ -17,9 +17,9 @@ from inboxkit._sql.advisory import SessionKeys
 from inboxkit._sql.statement import Reading, Script, Steps
 from inboxkit._sql.table import Table
 from inboxkit.abc import Claim, DriverConnection, Fence, Renewal, Settled, Work
-from inboxkit.errors import DatabaseError, InboxkitError
+from inboxkit.errors import DatabaseError
 
-from .advisory_endings import ending_script, failed, is_written
+from .advisory_endings import Endings, ending_script
 from .claiming import Claiming
 from .runner import Lender
 from .settling import Ending, of_releases, of_settlements
@@ -60,6 +60,9 @@ class SessionAdvisoryForm:
         self._holds: dict[int, _Hold] = {}
         self._numbers = itertools.count(1)
         self._claims = 0
+        self._aside: dict[Any, float] = {}
+        """Ids as the driver gives them, with the monotonic second until which they are passed over."""
+        self._endings = Endings(table, statements, self._aside)
 
     async def claim(self, *, limit: int) -> Claim:
         """Take due rows whose keys are free, in claim order, one of each key.
@@ -90,9 +93,11 @@ class SessionAdvisoryForm:
         session = await self._lender.acquire(wait=wait)
         self._claims += 1
         # As many candidates as keys may be in others' hands here before one is left.
-        most = self._claims + len(self._holds)
+        most = self._claims + len(self._holds) + len(self._aside)
         number = next(self._numbers)
-        search = _Search(self._table, self._statements, self._claiming, number, most=most)
+        search = _Search(
+            self._table, self._statements, self._claiming, number, most=most, aside=self._aside
+        )
         hold: _Hold | None = None
         try:
             claim = await session.run(Script("claim", search.steps, "none"))
@@ -166,13 +171,7 @@ class SessionAdvisoryForm:
         try:
             if not is_held:
                 return Settled("lost")
-            if not is_written(self._table, ending):
-                return Settled("written")
-            script = ending_script(self._table, self._statements, ending)
-            try:
-                return await hold.session.run(script)
-            except InboxkitError as error:
-                return failed(error)
+            return await self._endings.write(ending, hold.session.run)
         finally:
             await self._let_go(hold)
 
@@ -222,12 +221,14 @@ class _Search:
         number: int,
         *,
         most: int,
+        aside: dict[Any, float],
     ) -> None:
         self._table = table
         self._statements = statements
         self._claiming = claiming
         self._number = number
         self._most = most
+        self._aside = aside
         self.key: Any = None
 
     def steps(self, reading: Reading) -> Steps[Claim]:
@@ -243,9 +244,11 @@ class _Search:
     def _try_candidates(self, most: int, reading: Reading) -> Steps[tuple[Claim | None, bool]]:
         now = self._table.instant(reading.now)
         answer = yield self._statements.candidates(now=now, limit=most)
+        for id in [id for id, end in self._aside.items() if end <= reading.monotonic]:
+            del self._aside[id]
         tried: set[Any] = set()
         for id, key in answer.rows:
-            if key in tried:
+            if key in tried or self._is_aside(id):
                 continue
             tried.add(key)
             self.key = key
@@ -257,6 +260,9 @@ class _Search:
             if claim is not None:
                 return claim, True
         return None, bool(answer.rows)
+
+    def _is_aside(self, id: Any) -> bool:
+        return bool(self._aside) and self._table.id.encode(self._table.id.decode(id)) in self._aside
 
     def _take(self, id: Any, reading: Reading, now: Any) -> Steps[Claim | None]:
         try:

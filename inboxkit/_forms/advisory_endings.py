@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from inboxkit._core.lease import add, fit
 from inboxkit._core.settlement import Verb
@@ -15,9 +17,10 @@ from inboxkit._sql.table import Table
 from inboxkit.abc import Settled
 from inboxkit.errors import InboxkitError, OutcomeUnknownError
 
+from .repeats import Repeats
 from .settling import Ending
 
-__all__ = ["ending_script", "failed", "is_written"]
+__all__ = ["Endings", "ending_script", "is_written"]
 
 
 def is_written(table: Table, ending: Ending) -> bool:
@@ -59,6 +62,42 @@ def _steps(
     return steps
 
 
-def failed(error: InboxkitError) -> Settled:
-    """The answer for a settlement that raised."""
-    return Settled("unknown" if isinstance(error, OutcomeUnknownError) else "failed", error=error)
+class Endings:
+    """Writes endings of one table's rows, and passes over rows for which this fails again.
+
+    Args:
+        table: The rows'.
+        statements: Its writes.
+        aside: Rows that claims pass over, as the driver takes their ids, with the monotonic seconds of
+            their ends.
+    """
+
+    def __init__(self, table: Table, statements: AdvisoryWrites, aside: dict[Any, float]) -> None:
+        self._table = table
+        self._statements = statements
+        self._aside = aside
+        self._repeats = Repeats()
+
+    async def write(
+        self, ending: Ending, run: Callable[[Script[Settled]], Awaitable[Settled]]
+    ) -> Settled:
+        """Write one, which may fail, or turn out to write nothing."""
+        if not is_written(self._table, ending):
+            return Settled("written")
+        script = ending_script(self._table, self._statements, ending)
+        readings: list[Reading] = []
+
+        def steps(reading: Reading) -> Steps[Settled]:
+            readings.append(reading)
+            return script.steps(reading)
+
+        try:
+            return await run(replace(script, steps=steps))
+        except OutcomeUnknownError as error:
+            return Settled("unknown", error=error)
+        except InboxkitError as error:
+            due = None
+            if readings:
+                id = self._table.id.encode(ending.fence.id)
+                due = self._repeats.pass_over(id, self._aside, readings[0])
+            return Settled("failed", due, error)

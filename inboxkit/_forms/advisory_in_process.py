@@ -15,9 +15,8 @@ from inboxkit._sql.advisory import ProcessKeys
 from inboxkit._sql.statement import Reading, Script, Steps
 from inboxkit._sql.table import Table
 from inboxkit.abc import Claim, Claimed, Fence, Renewal, Settled, Work
-from inboxkit.errors import InboxkitError
 
-from .advisory_endings import ending_script, failed, is_written
+from .advisory_endings import Endings, ending_script
 from .claiming import Claiming
 from .runner import Connections
 from .settling import Ending, of_releases, of_settlements
@@ -67,6 +66,7 @@ class ProcessAdvisoryForm:
         self._numbers = itertools.count(1)
         self._aside: dict[Any, float] = {}
         """Ids as the driver gave them, with the monotonic second until which they are passed over."""
+        self._endings = Endings(table, statements, self._aside)
 
     async def claim(self, *, limit: int) -> Claim:
         """Take up to `limit` due rows, in claim order, of keys that are free, one of each key.
@@ -88,7 +88,8 @@ class ProcessAdvisoryForm:
     ) -> Steps[tuple[Claim, dict[int, str]]]:
         """Under the write lock, so that nobody else takes keys meanwhile."""
         now = self._table.instant(reading.now)
-        self._aside = {id: end for id, end in self._aside.items() if end > reading.monotonic}
+        for id in [id for id, end in self._aside.items() if end <= reading.monotonic]:
+            del self._aside[id]
         claimed: list[Claimed] = []
         keys: dict[int, str] = {}
         ids: list[Any] = []
@@ -162,11 +163,6 @@ class ProcessAdvisoryForm:
         if key is None:
             return Settled("lost")
         try:
-            if not is_written(self._table, ending):
-                return Settled("written")
-            script = ending_script(self._table, self._statements, ending)
-            return await self._runner.run(script)
-        except InboxkitError as error:
-            return failed(error)
+            return await self._endings.write(ending, self._runner.run)
         finally:
             self._keys.ring.drop(key)

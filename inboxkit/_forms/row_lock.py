@@ -23,6 +23,7 @@ from inboxkit.abc import Claim, DriverConnection, Fence, Renewal, Settled, Work
 from inboxkit.errors import DatabaseError, InboxkitError, OutcomeUnknownError
 
 from .claiming import Claiming
+from .repeats import FAILED_ASIDE, Repeats
 from .runner import Lender
 from .working import CONSTRAINTS, SAVE, SavepointWork, session_ended
 
@@ -34,9 +35,6 @@ _BOUND: Final = 5.0
 """Seconds for letting a guard go although the task is cancelled; then its session is dropped."""
 _ASIDE: Final = timedelta(seconds=30)
 """How long a row that cannot be read is passed over in this process."""
-_FAILED_ASIDE: Final = timedelta(seconds=10)
-"""How long a row whose settlement failed is passed over where batches are claimed: at the head of its
-queue it would keep those back that were undone with it."""
 
 _COUNT: Final = Settlement(Verb.GIVE_BACK)
 
@@ -70,6 +68,7 @@ class RowLockForm:
         self._aside: dict[Any, float] = {}
         """Ids as the driver gave them, with the monotonic second until which they are passed over."""
         self._has_batches = False
+        self._repeats = Repeats()
         self._last_reading: Reading | None = None
         """That of the latest settlement."""
 
@@ -261,11 +260,14 @@ class RowLockForm:
     def _pass_over(self, fence: Fence) -> datetime | None:
         """Returns until when."""
         reading = self._last_reading
-        if not self._has_batches or reading is None:
+        if reading is None or self._table.spec.fifo:
             return None
         id = self._table.id.encode(fence.id)
-        self._aside[id] = reading.monotonic + _FAILED_ASIDE.total_seconds()
-        return add(reading.now, _FAILED_ASIDE)
+        if not self._has_batches:
+            return self._repeats.pass_over(id, self._aside, reading)
+        # At once: those that were undone with it come before it.
+        self._aside[id] = reading.monotonic + FAILED_ASIDE.total_seconds()
+        return add(reading.now, FAILED_ASIDE)
 
     def _script(self, fence: Fence, settlement: Settlement) -> Script[datetime | None]:
         steps = partial(self._steps, _write_of(settlement), fence, settlement.delay)

@@ -178,8 +178,9 @@ class Ender:
                     self._due(_GIVEN_BACK, answer)
                 self._pause(held.id, _SHORTEST_PAUSE.total_seconds())
                 if is_alone:
+                    rest = "a second" if answer.due is None else "others"
                     self._report.trouble(
-                        f"row {held.id!r} could not be settled; it is handed out again after a second",
+                        f"row {held.id!r} could not be settled; it is handed out again after {rest}",
                         answer.error,
                     )
             case "unknown":

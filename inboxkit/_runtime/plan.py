@@ -81,6 +81,8 @@ class Plan:
     transaction_end: Callable[[], float | None] | None = None
     """The monotonic second by which one that begins now must have ended, where it keeps others from
     renewing."""
+    transaction_gives_way: Callable[[], bool] | None = None
+    """Whether one that begins now is to let renewals go first; None where it keeps nobody from them."""
     is_every_group: bool = False
     """All groups of the table are served."""
     dead_letter_table: str | None = None

@@ -88,7 +88,7 @@ class Transacting:
     async def deliver(self, held: Held) -> None:
         """Run the handler over one delivery, and end it."""
         assert self._plan.make_transaction is not None
-        part = Part(held, self._form)
+        part = Part(held, self._form, self._clock, self._plan.transaction_gives_way)
         tx = self._plan.make_transaction(part.open, has_returned=lambda: held.has_returned)
         try:
             handled = await self._handle(held, part, tx)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import timedelta
+from typing import Final, Protocol
 from weakref import WeakSet
 
 import anyio
 
 from inboxkit._core import lease as leases
 from inboxkit._core.settlement import Settlement
-from inboxkit.abc import ClaimForm, DriverConnection, Fence, Settled, Work
+from inboxkit.abc import ClaimForm, Clock, DriverConnection, Fence, Settled, Work
 from inboxkit.errors import DatabaseError
 
 from .held import Held, Stage
 
 __all__ = ["HandlersTransaction", "HoldBook", "Part"]
+
+_WAY: Final = 0.1
+"""Seconds between looks whether the renewals are through."""
+_LATE_SHARE: Final = 0.35
+"""Of the lease: a renewal that comes in time leaves its hold 0.4 of it."""
 
 
 class HandlersTransaction(Protocol):
@@ -59,21 +65,33 @@ class Part:
     Args:
         held: The delivery.
         form: Begins it.
+        clock: Times how long it gives way.
+        gives_way: Whether others are to have the only write lock first; None: there is none.
     """
 
-    def __init__(self, held: Held, form: ClaimForm) -> None:
+    def __init__(
+        self, held: Held, form: ClaimForm, clock: Clock, gives_way: Callable[[], bool] | None
+    ) -> None:
         self._held = held
         self._form = form
+        self._clock = clock
+        self._gives_way = gives_way
         self._work: Work | None = None
         self._is_over = False
         self.begun = anyio.Event()
 
     async def open(self) -> DriverConnection:
-        """Begin it."""
-        work = await self._form.begin(self._held.fence)
-        if self._is_over:
+        """Begin it; where renewals have waited too long for the write lock, after them."""
+        while True:
+            work = await self._form.begin(self._held.fence)
+            if self._is_over:
+                await work.rollback()
+                raise DatabaseError("begin: the handler of this transaction has returned")
+            if self._gives_way is None or not self._gives_way():
+                break
             await work.rollback()
-            raise DatabaseError("begin: the handler of this transaction has returned")
+            while self._gives_way():
+                await self._clock.sleep(_WAY)
         self._work = work
         self._held.is_transacting = True
         self.begun.set()
@@ -131,15 +149,25 @@ class HoldBook:
 
         A tenth of its lease before the first hold ends: renewals that waited meanwhile then come in time.
         """
-        ends = [
-            held.hold_end - leases.margin(held.lease)
-            for subscription in self._subscriptions
-            for held in subscription.in_work
-            if held.hold_end is not None
-            and held.lease is not None
-            and held.is_renewed
-            and held.stage is not Stage.GONE
-            and not held.lost.is_set()
-            and not held.has_ended(now)
-        ]
+        ends = [end - leases.margin(lease) for end, lease in self._ends(now)]
         return min(ends, default=None)
+
+    def must_give_way(self, now: float) -> bool:
+        """Whether a renewal is late, so that a transaction that begins now had hardly any time."""
+        return any(
+            end - now < lease.total_seconds() * _LATE_SHARE for end, lease in self._ends(now)
+        )
+
+    def _ends(self, now: float) -> Iterator[tuple[float, timedelta]]:
+        """The ends of all holds that are still to be renewed, with their leases."""
+        for subscription in self._subscriptions:
+            for held in subscription.in_work:
+                if (
+                    held.hold_end is not None
+                    and held.lease is not None
+                    and held.is_renewed
+                    and held.stage is not Stage.GONE
+                    and not held.lost.is_set()
+                    and not held.has_ended(now)
+                ):
+                    yield held.hold_end, held.lease

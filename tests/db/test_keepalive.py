@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from datetime import timedelta
 from typing import Any
 
 import anyio
@@ -40,6 +41,35 @@ def test_a_held_session_is_probed_and_its_end_is_seen_without_a_statement(
         assert await db.fetch_value("SELECT 1") == 1
 
     postgres_cell.run(main, pool_size=2)
+
+
+def test_a_server_that_ends_idle_sessions_leaves_those_that_hold_rows(server_cell: Any) -> None:
+    """Whatever the database, the role, or the server's own settings say."""
+
+    async def postgres(db: Database) -> None:
+        name = await db.fetch_value("SELECT current_database()::text")
+        await db.execute(f"ALTER DATABASE {name} SET idle_session_timeout = '1min'")
+        try:
+            async with db.connection() as old, db.connection() as new:
+                assert old is not new
+                assert (
+                    await new.fetch_value("SELECT current_setting('idle_session_timeout')") == "0"
+                )
+                assert await new.fetch_value("SELECT current_setting('statement_timeout')") == "7s"
+        finally:
+            await db.execute(f"ALTER DATABASE {name} RESET idle_session_timeout")
+
+    async def mysql(db: Database) -> None:
+        before = await db.fetch_value("SELECT @@GLOBAL.wait_timeout")
+        await db.execute("SET GLOBAL wait_timeout = 60")
+        try:
+            async with db.connection(), db.connection() as new:
+                assert await new.fetch_value("SELECT @@SESSION.wait_timeout") == 28800
+        finally:
+            await db.execute(f"SET GLOBAL wait_timeout = {before}")
+
+    main = postgres if server_cell.is_postgres else mysql
+    server_cell.run(main, pool_size=2, statement_timeout=timedelta(seconds=7))
 
 
 @pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="no such sockets here")

@@ -648,3 +648,38 @@ def _with_tx(handler: Handler) -> Any:
         return ack()
 
     return handle
+
+
+@on_sqlite
+@pytest.mark.parametrize("queue", [LEASED, KEYED], ids=["lease", "advisory"])
+async def test_on_sqlite_who_waited_for_the_write_lock_has_time_to_write(
+    inbox_database: Database, virtual_clock: VirtualClock, queue: Queue, timeline: Timeline
+) -> None:
+    """Renewals that waited too go first, so that nobody is cut the moment it begins."""
+    target: Queue = InboxQueue(Late, "late", Work)
+    await prepare(inbox_database, queue, target)
+
+    async def dawdle(delivery: TransactionalDelivery) -> None:
+        if delivery.attempt == 1:
+            await delivery.clock.sleep(100)
+
+    async def write_for_a_while(delivery: TransactionalDelivery) -> None:
+        await delivery.clock.sleep(2)
+
+    class Later(Effects):
+        async def __call__(self, work: Work, delivery: TransactionalDelivery) -> Outcome | None:
+            await delivery.clock.sleep(1 if work.n == 1 else 2)
+            return await super().__call__(work, delivery)
+
+    handler = Later({1: dawdle, 2: write_for_a_while, 3: write_for_a_while})
+    beside = Handler(60)
+    app = serving(inbox_database, queue, handler, workers=3)
+    app.include(subscriber(target)(beside))  # type: ignore[arg-type]
+    await put(inbox_database, target, 9)
+    await put(inbox_database, queue, 1, 2, 3)
+    async with TestApp(app) as test:
+        await test.advance(2 * MINUTE)
+        assert (effects(inbox_database), rows(inbox_database, queue)) == ([1, 2, 3], [])
+        assert [handler.attempts(n) for n in (1, 2, 3)] == [[1, 2], [1], [1]]
+        assert beside.ended == [9]
+    assert timeline.of(events.Lost) == []
