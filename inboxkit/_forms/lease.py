@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 from inboxkit._core.lease import ExpirySteps, expiry
 from inboxkit._core.settlement import Settlement
@@ -44,6 +45,9 @@ class LeaseForm:
         self._steps = steps
         self._statements = dialect.lease(self._table, group=group, cap=cap)
         self._claiming = Claiming(self._table, cap=cap)
+        self._aside: dict[Any, float] = {}
+        """Heads that cannot be read, by their ids as the driver gave them, with the monotonic second until
+        which they are passed over."""
         self._settling = Settling(runner, self._table, self._statements, steps=steps)
 
     holds_together = False
@@ -67,12 +71,19 @@ class LeaseForm:
             end = expiry(
                 reading.now, self._lease, steps=self._steps, precision=self._table.precision
             )
+            aside = {id: until for id, until in self._aside.items() if until > reading.monotonic}
             rows = yield from self._statements.claim(
                 now=self._table.instant(reading.now),
                 expiry=self._table.get(Role.LOCKED_UNTIL).encode(end),
                 limit=limit,
+                aside=tuple(aside),
             )
-            return self._claiming.read(rows, reading, end)
+            claim = self._claiming.read(rows, reading, end)
+            if self._table.spec.fifo and claim.undecodable:
+                # It was the head, and would be again: the group goes on without it.
+                aside[rows[0][0]] = reading.monotonic + self._lease.total_seconds()
+            self._aside = aside
+            return claim
 
         return await self._runner.run(Script("claim", steps, self._statements.claim_transaction))
 

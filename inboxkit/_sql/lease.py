@@ -67,9 +67,18 @@ class LeaseStatements(Protocol):
         """What begins a transaction in which each write stands under its own savepoint."""
         ...
 
-    def claim(self, *, now: Any, expiry: Any, limit: int) -> Steps[Sequence[Row]]:
+    def claim(
+        self, *, now: Any, expiry: Any, limit: int, aside: Sequence[Any] = ()
+    ) -> Steps[Sequence[Row]]:
         """Lease due rows; returns them in claim order, as they stood before: one value for each
-        of the table's described columns."""
+        of the table's described columns.
+
+        Args:
+            now: The clock's reading.
+            expiry: Of the new leases.
+            limit: Most rows.
+            aside: Ids of rows that cannot be read: their FIFO group goes on without them.
+        """
         ...
 
     def renew(self, rows: Sequence[Held], *, now: Any) -> Steps[list[Any]]:

@@ -50,3 +50,26 @@ async def test_head_that_cannot_be_read_does_not_hold_its_group_for_ever(
         assert seen == [(2, 1)]
         assert left == [(str(UUID(int=1)), "dead")]
     assert damage in caplog.text
+
+
+@on("sqlite", "mariadb")
+async def test_group_goes_on_without_a_head_whose_id_cannot_be_read(
+    inbox_database: Database, virtual_clock: VirtualClock, caplog: Any
+) -> None:
+    db = inbox_database
+    await make(db, id="id varchar(40) PRIMARY KEY", name="name varchar(40)")
+    insert = "INSERT INTO jobs (id, name, payload) VALUES ($1, 'g', $2)"
+    await db.execute(insert, "!no uuid", b"1")
+    await db.execute(insert, "!none too", b"2")
+    for n in (3, 4):
+        await db.execute(insert, str(UUID(int=n)), b"%d" % n)
+    app, seen = serve(db, InboxQueue(Line, "g", int), lambda *_: ack())
+    async with TestApp(app) as kit:
+        await kit.advance(timedelta(minutes=3))
+        await kit.publish(InboxQueue(Line, "g", int), 5, id=UUID(int=5))
+        await kit.advance(timedelta(minutes=3))
+    assert seen == [(3, 1), (4, 1), (5, 1)]
+    left = await db.fetch("SELECT id FROM jobs ORDER BY id")
+    assert [row[0] for row in left] == ["!no uuid", "!none too"]
+    assert "id" in caplog.text
+    assert "set aside" in caplog.text

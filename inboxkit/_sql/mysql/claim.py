@@ -36,10 +36,11 @@ __all__ = [
 ]
 
 
-def claim_look(table: Table, hints: Hints) -> str:
-    """See whether any row is due, locking none. ``$1``: now, ``$2``: the group."""
+def claim_look(table: Table, hints: Hints, *, aside: int = 0) -> str:
+    """See whether any row is due, locking none. ``$1``: now, ``$2``: the group; of a FIFO table then
+    the ids of `aside` rows that its groups go on without."""
     if table.spec.fifo:
-        found = [(hints.by_id, " AND ".join(_fifo(table)))]
+        found = [(hints.by_id, " AND ".join(_fifo(table, aside)))]
     else:
         base = "".join(f"{condition} AND " for condition in waiting(table, "$2"))
         parts = branches(table, "$1", "$1")
@@ -55,12 +56,12 @@ def claim_look(table: Table, hints: Hints) -> str:
     )
 
 
-def claim_select(table: Table, hints: Hints, limit: int) -> str:
-    """Lock due rows, and read them in claim order. ``$1``: now, ``$2``: the group."""
+def claim_select(table: Table, hints: Hints, limit: int, *, aside: int = 0) -> str:
+    """Lock due rows, and read them in claim order. ``$1``: now, ``$2``: the group; as `claim_look`."""
     select = f"SELECT {', '.join(f'q.{column.sql}' for column in table.columns)}"
     source = f"{select} FROM {table.sql} AS q"
     if table.spec.fifo:
-        conditions = " AND ".join(_fifo(table))
+        conditions = " AND ".join(_fifo(table, aside))
         return f"{source}{hints.by_id} WHERE {conditions} FOR UPDATE SKIP LOCKED"
     base = "".join(f"{condition} AND " for condition in waiting(table, "$2"))
     parts = [
@@ -120,22 +121,33 @@ def unfinished(table: Table, alias: str) -> Iterator[str]:
         yield f"{alias}.{table.id.sql} IS NOT NULL"
 
 
-def _fifo(table: Table) -> Iterator[str]:
+def _without(table: Table, alias: str, aside: int, *, start: int = 3) -> Iterator[str]:
+    if aside:
+        ids = ", ".join(f"${n + start}" for n in range(aside))
+        yield f"{alias}.{table.id.sql} NOT IN ({ids})"
+
+
+def _fifo(table: Table, aside: int) -> Iterator[str]:
     """The group's head or nothing: also where the head is not due, or any row of it is in work.
 
     The inner selects lock nothing, so a head that somebody has locked stays the head, and the claim
     comes back empty instead of taking the row behind it.
     """
     lease = table.get(Role.LOCKED_UNTIL).sql
-    yield f"q.{table.id.sql} = {head(table, '$2')}"
+    yield f"q.{table.id.sql} = {head(table, '$2', *_without(table, 'h', aside))}"
     yield together(table, "$1", "$1")
-    others = (in_group(table, "w", "$2"), f"w.{lease} > $1", *unfinished(table, "w"))
+    others = (
+        in_group(table, "w", "$2"),
+        f"w.{lease} > $1",
+        *unfinished(table, "w"),
+        *_without(table, "w", aside),
+    )
     yield f"NOT EXISTS (SELECT 1 FROM {table.sql} AS w WHERE {' AND '.join(others)})"
 
 
-def head(table: Table, group: str) -> str:
-    """The id of the first unfinished row of a group; locks nothing."""
-    conditions = " AND ".join((in_group(table, "h", group), *unfinished(table, "h")))
+def head(table: Table, group: str, *more: str) -> str:
+    """The id of the first unfinished row `h` of a group, with more conditions; locks nothing."""
+    conditions = " AND ".join((in_group(table, "h", group), *unfinished(table, "h"), *more))
     select = f"SELECT h.{table.id.sql} FROM {table.sql} AS h WHERE {conditions}"
     if not is_apart(table, Role.RETRY_AFTER):
         return f"({select} ORDER BY {order(table, 'h')} LIMIT 1)"
@@ -147,9 +159,9 @@ def head(table: Table, group: str) -> str:
     return f"COALESCE({', '.join(heads)})"
 
 
-def claim_check(table: Table, hints: Hints) -> str:
+def claim_check(table: Table, hints: Hints, *, aside: int = 0) -> str:
     """Other rows of the group in work, of claims not yet committed too. ``$1``: now, ``$2``: the
-    group, ``$3``: the id that was claimed, ``$4``: its expiry.
+    group, ``$3``: the id that was claimed, ``$4``: its expiry; then ids that the group goes on without.
 
     Two claims may each have found a head, where a row was inserted ahead of the other's. Each leases
     first and then looks, at what is there now and not in a snapshot, so at least one of them sees the other:
@@ -161,7 +173,13 @@ def claim_check(table: Table, hints: Hints) -> str:
     group and lease other rows are read too: of whoever has one locked, its group then waits for the end.
     """
     lease = f"w.{table.get(Role.LOCKED_UNTIL).sql}"
-    base = " AND ".join((in_group(table, "w", "$2"), *unfinished(table, "w")))
+    base = " AND ".join(
+        (
+            in_group(table, "w", "$2"),
+            *unfinished(table, "w"),
+            *_without(table, "w", aside, start=5),
+        )
+    )
     select = f"SELECT w.{table.id.sql} FROM {table.sql} AS w{hints.leased} WHERE {base}"
     other = f"NOT COALESCE(w.{table.id.sql} = $3, FALSE)"
     parts = (

@@ -50,13 +50,15 @@ class MysqlLease:
         self._group = None if group is None else table.get(Role.GROUP).encode(group)
         self._threshold = claim_threshold(cap, largest_attempt(table))
 
-    def claim(self, *, now: Any, expiry: Any, limit: int) -> Steps[Sequence[Row]]:
+    def claim(
+        self, *, now: Any, expiry: Any, limit: int, aside: Sequence[Any] = ()
+    ) -> Steps[Sequence[Row]]:
         """Lease due rows; of a FIFO group its head, where no other claim is at it."""
-        rows = yield from self.lock_due(now, limit)
+        rows = yield from self.lock_due(now, limit, aside)
         if not rows:
             return ()
         yield self.stamp([row[0] for row in rows], expiry)
-        if self._table.spec.fifo and (yield from self._is_taken(now, rows[0][0], expiry)):
+        if self._table.spec.fifo and (yield from self._is_taken(now, rows[0][0], expiry, aside)):
             yield self._undo(rows[0], expiry)
             return ()
         return rows
@@ -72,11 +74,16 @@ class MysqlLease:
         text = claim_update(self._table, self._hints, len(ids), threshold=self._threshold)
         return Statement("claim", text, (expiry, *ids), returns_rows=False)
 
-    def lock_due(self, now: Any, limit: int) -> Steps[Sequence[Row]]:
+    def lock_due(self, now: Any, limit: int, aside: Sequence[Any] = ()) -> Steps[Sequence[Row]]:
         """Lock due rows until the transaction ends, and read them in claim order."""
         given = (now,) if self._group is None else (now, self._group)
+        count = 0
+        if self._table.spec.fifo:
+            given, count = (*given, *aside), len(aside)
         seen = yield from self._hints.ask(
-            lambda: Statement("claim look", claim_look(self._table, self._hints), given)
+            lambda: Statement(
+                "claim look", claim_look(self._table, self._hints, aside=count), given
+            )
         )
         if not seen.rows:
             return ()
@@ -85,19 +92,24 @@ class MysqlLease:
         for _ in range(1 if self._table.spec.fifo else _TRIES):
             answer = yield from self._hints.ask(
                 lambda: Statement(
-                    "claim due", claim_select(self._table, self._hints, int(limit)), given
+                    "claim due",
+                    claim_select(self._table, self._hints, int(limit), aside=count),
+                    given,
                 )
             )
             if answer.rows:
                 return answer.rows
         return ()
 
-    def _is_taken(self, now: Any, id: Any, expiry: Any) -> Steps[bool]:
+    def _is_taken(self, now: Any, id: Any, expiry: Any, aside: Sequence[Any]) -> Steps[bool]:
         """Whether another claim is at the group."""
-        given = (now, self._group, id, expiry)
+        given = (now, self._group, id, expiry, *aside)
+        count = len(aside)
         try:
             others = yield from self._hints.ask(
-                lambda: Statement("claim check", claim_check(self._table, self._hints), given)
+                lambda: Statement(
+                    "claim check", claim_check(self._table, self._hints, aside=count), given
+                )
             )
         except DatabaseBusyError:
             return True

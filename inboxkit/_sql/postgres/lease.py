@@ -46,7 +46,14 @@ class PostgresLease:
         is READ COMMITTED, or the claim's snapshot would be as old as the guard's."""
         return "write" if self._table.spec.fifo else "none"
 
-    def claim(self, *, now: Any, expiry: Any, limit: int) -> Steps[Sequence[Row]]:
+    def claim(
+        self,
+        *,
+        now: Any,
+        expiry: Any,
+        limit: int,
+        aside: Sequence[Any] = (),  # noqa: ARG002 - what the checked types hold can be read
+    ) -> Steps[Sequence[Row]]:
         """Lease due rows; of a FIFO group its head, where no other claim is at it."""
         if self._table.spec.fifo:
             assert self._group is not None

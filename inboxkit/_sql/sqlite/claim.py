@@ -15,13 +15,14 @@ from inboxkit._sql.table import Table
 __all__ = ["claim_select", "claim_update", "counted", "fifo", "keys", "unfinished"]
 
 
-def claim_select(table: Table, limit: int, *, has_group: bool) -> str:
-    """Read due rows, in claim order. ``$1``: now, ``$2``: the group."""
+def claim_select(table: Table, limit: int, *, has_group: bool, aside: int = 0) -> str:
+    """Read due rows, in claim order. ``$1``: now, ``$2``: the group; of a FIFO table then the ids of
+    `aside` rows that its groups go on without."""
     select = f"SELECT {', '.join(f'q.{column.sql}' for column in table.columns)}"
     source = f"{select} FROM {table.sql} AS q WHERE"
     order = f"ORDER BY {', '.join(f'q.{name}' for name in keys(table))} LIMIT {limit}"
     if table.spec.fifo:
-        return f"{source} {' AND '.join(fifo(table, '$2'))} {order}"
+        return f"{source} {' AND '.join(fifo(table, '$2', aside=aside))} {order}"
     base = "".join(f"{condition} AND " for condition in _waiting(table, has_group=has_group))
     parts = [f"{source} {base}{part.condition} {order}" for part in branches(table, "$1", "$1")]
     if len(parts) == 1:
@@ -54,10 +55,20 @@ def unfinished(table: Table) -> Iterator[str]:
         yield f"q.{table.id.sql} IS NOT NULL"
 
 
-def fifo(table: Table, group_name: str) -> Iterator[str]:
-    """The group's head or nothing: also where the head is not due, or any row of it is in work."""
+def fifo(table: Table, group_name: str, *, aside: int = 0) -> Iterator[str]:
+    """The group's head or nothing: also where the head is not due, or any row of it is in work.
+
+    Args:
+        table: A FIFO table.
+        group_name: The placeholder of the group's name.
+        aside: The group goes on without so many rows; their ids are given from ``$3`` on.
+    """
     group, lease = table.get(Role.GROUP).sql, table.get(Role.LOCKED_UNTIL).sql
-    waiting = "".join(f" AND {condition}" for condition in unfinished(table))
+    conditions = [*unfinished(table)]
+    if aside:
+        ids = ", ".join(f"${n + 3}" for n in range(aside))
+        conditions.append(f"q.{table.id.sql} NOT IN ({ids})")
+    waiting = "".join(f" AND {condition}" for condition in conditions)
     order = ", ".join(f"q.{name}" for name in keys(table))
     yield (
         f"q.{table.id.sql} = (SELECT q.{table.id.sql} FROM {table.sql} AS q "

@@ -37,10 +37,16 @@ class SqliteLease:
         self._group = None if group is None else table.get(Role.GROUP).encode(group)
         self._threshold = claim_threshold(cap, values.LARGEST)
 
-    def claim(self, *, now: Any, expiry: Any, limit: int) -> Steps[Sequence[Row]]:
+    def claim(
+        self, *, now: Any, expiry: Any, limit: int, aside: Sequence[Any] = ()
+    ) -> Steps[Sequence[Row]]:
         """Lease due rows."""
         given = (now,) if self._group is None else (now, self._group)
-        text = claim_select(self._table, int(limit), has_group=self._group is not None)
+        text = claim_select(
+            self._table, int(limit), has_group=self._group is not None, aside=len(aside)
+        )
+        if self._table.spec.fifo:
+            given = (*given, *aside)
         answer = yield Statement("claim due", text, given)
         if answer.rows:
             ids = tuple(row[0] for row in answer.rows)
