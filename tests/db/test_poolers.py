@@ -21,7 +21,7 @@ from inboxkit_testing.servers import required_servers
 
 SETTINGS = """
 [databases]
-* = host={host} port={port} user={user} password={password}
+* = host={host} port={port} user={user}{password}
 [pgbouncer]
 listen_addr = 127.0.0.1
 listen_port = {listen}
@@ -55,7 +55,7 @@ def pooler(shared_postgres_url: str) -> Iterator[Callable[[str], str]]:
                 host=server.hostname,
                 port=server.port,
                 user=server.username,
-                password=unquote(server.password or ""),
+                password=f" password={unquote(server.password)}" if server.password else "",
                 listen=listen,
                 mode=mode,
             )
