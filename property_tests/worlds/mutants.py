@@ -245,8 +245,8 @@ def head_that_is_not_due_is_passed_over(patch: pytest.MonkeyPatch) -> None:
     """Of a FIFO group the first due row is taken, not the first."""
     fifo = claim.fifo
 
-    def passing(table: Any, group_name: str) -> Iterator[str]:
-        head, free, alone = fifo(table, group_name)
+    def passing(table: Any, group_name: str, **named: Any) -> Iterator[str]:
+        head, free, alone = fifo(table, group_name, **named)
         yield head.replace(" ORDER BY", f" AND {free} ORDER BY", 1)
         yield free
         yield alone

@@ -15,7 +15,6 @@ from uuid import UUID
 
 import anyio
 import msgspec
-import pydantic
 import pytest
 
 from inboxkit import (
@@ -36,6 +35,8 @@ from inboxkit import (
 from inboxkit._core.fitting import fits
 from inboxkit._sql.ddl import create_table
 from inboxkit._sql.dialect import get_dialect
+
+pydantic = pytest.importorskip("pydantic", reason="pydantic is in the extra dev")
 
 ROOT = Path(__file__).parents[2]
 WithDatabase = Callable[[Callable[[Database], Awaitable[Any]]], Any]

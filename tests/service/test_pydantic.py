@@ -11,6 +11,9 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+
+pytest.importorskip("pydantic", reason="pydantic is in the extra dev")
+
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from inboxkit import Broker, Database, EncodeError, Inbox, InboxQueue, Service, role, subscriber
