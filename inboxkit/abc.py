@@ -27,6 +27,7 @@ __all__ = [
     "Driver",
     "DriverConnection",
     "Fence",
+    "GroupsRest",
     "Listening",
     "Notification",
     "Reading",
@@ -441,4 +442,13 @@ class ClaimForm(Protocol):
 
         Within a bound of the caller's; called once nothing else of the form runs.
         """
+        ...
+
+
+@runtime_checkable
+class GroupsRest(Protocol):
+    """A `ClaimForm` of every group of a table, of which it can leave one alone for a time."""
+
+    def rest(self, group: str, until: float) -> None:
+        """Claim nothing of a group before this second of the monotonic clock."""
         ...

@@ -171,6 +171,10 @@ class InboxQueue(Generic[RowT, MessageT]):
         side. Left out are groups with a subscription of their own and the dead letters of any
         subscription in the service, the groups of its own dead letters (``"{group}.dead"``), and NULL.
 
+        The table is in the lease form or the row lock form. In the latter each claim takes rows of one
+        group on a connection of its own, and a group whose row failed rests by itself where no column
+        keeps its back-off.
+
         Args:
             row: The table's class or description; it has groups.
             message: As for a queue.

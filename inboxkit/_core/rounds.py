@@ -101,13 +101,7 @@ class Rounds:
         Returns:
             Whether to claim again at once, as there may be due heads that it did not see or get.
         """
-        for group in taken:
-            if group in self._served:
-                self._served.clear()  # its turn again: the next round has begun
-            self._served[group] = None
-        if taken:
-            self._is_blank = False
-            self._missed.clear()
+        self.serve(taken)
         is_short = len(taken) < limit
         missed = [group for group in tried if group not in set(taken)] if is_short else []
         is_new = not self._missed.issuperset(missed)
@@ -122,6 +116,16 @@ class Rounds:
         if missed or not is_short:
             return True
         return self._go_on(found.stop)
+
+    def serve(self, taken: Sequence[str]) -> None:
+        """Note whose rows were taken."""
+        for group in taken:
+            if group in self._served:
+                self._served.clear()  # its turn again: the next round has begun
+            self._served[group] = None
+        if taken:
+            self._is_blank = False
+            self._missed.clear()
 
     def _go_on(self, stop: str | None) -> bool:
         """Nobody is left to be served in this part; the next is looked at."""

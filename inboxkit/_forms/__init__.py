@@ -16,6 +16,7 @@ from inboxkit.errors import DialectError
 from .advisory import SessionAdvisoryForm
 from .advisory_in_process import Keys, ProcessAdvisoryForm
 from .every_group import EveryGroupForm
+from .every_group_row_lock import EveryGroupRowLockForm
 from .lease import LeaseForm
 from .row_lock import RowLockForm
 from .runner import Connections, Runner
@@ -23,6 +24,7 @@ from .runner import Connections, Runner
 __all__ = [
     "Connections",
     "EveryGroupForm",
+    "EveryGroupRowLockForm",
     "Keys",
     "LeaseForm",
     "RowLockForm",
@@ -62,12 +64,14 @@ def open_form(
     Raises:
         DialectError: This database, or this version, does not serve the form.
     """
-    if spec.form != "lease" and others is not None:
+    if spec.form == "advisory lock" and others is not None:
         raise DialectError(
             f"table {spec.name!r} asks for the {spec.form} form, and this version of inboxkit serves "
-            "every group of a table in the lease form; describe a locked_until column (a nullable "
-            "time), or include a subscription for each group"
+            "every group of a table in the lease and row lock forms; describe a locked_until column (a "
+            "nullable time), or include a subscription for each group"
         )
+    if spec.form == "row lock" and others is not None:
+        return EveryGroupRowLockForm(database, spec, info, dialect, others=others, cap=cap)
     if others is not None:
         return EveryGroupForm(
             database, spec, info, dialect, others=others, lease=lease, cap=cap, steps=steps

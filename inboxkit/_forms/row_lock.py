@@ -17,7 +17,8 @@ from inboxkit._core.spec import InboxSpec, Role
 from inboxkit._sql.dialect import Dialect
 from inboxkit._sql.info import TableInfo
 from inboxkit._sql.lease import Write
-from inboxkit._sql.statement import Reading, Script, Steps
+from inboxkit._sql.row_lock import RowLockStatements
+from inboxkit._sql.statement import Reading, Script, Statement, Steps
 from inboxkit._sql.table import bind
 from inboxkit.abc import Claim, DriverConnection, Fence, Renewal, Settled, Work
 from inboxkit.errors import DatabaseError, InboxkitError, OutcomeUnknownError
@@ -87,8 +88,7 @@ class RowLockForm:
         connection = await self._lender.acquire()
         try:
             await connection.begin(hold=True)
-            script = Script("claim", partial(self._claim, limit, number), "none")
-            claim = await connection.run(script)
+            claim = await self._take(connection, limit, number)
             if claim.rows:
                 self._sessions[number] = connection
             return claim
@@ -96,10 +96,17 @@ class RowLockForm:
             if number not in self._sessions:
                 await self._give_back(connection)
 
-    def _claim(self, limit: int, number: int, reading: Reading) -> Steps[Claim]:
+    async def _take(self, connection: DriverConnection, limit: int, number: int) -> Claim:
+        """Claim in the transaction that is open."""
+        steps = partial(self._claim, self._statements, limit, number)
+        return await connection.run(Script("claim", steps, "none"))
+
+    def _claim(
+        self, statements: RowLockStatements, limit: int, number: int, reading: Reading
+    ) -> Steps[Claim]:
         aside = {id: end for id, end in self._aside.items() if end > reading.monotonic}
         self._aside = aside
-        rows = yield from self._statements.claim(
+        rows = yield from statements.claim(
             now=self._table.instant(reading.now), limit=limit, aside=list(aside)
         )
         claim = self._claiming.read(rows, reading, add(reading.now, _ASIDE), hold=number)
@@ -202,10 +209,14 @@ class RowLockForm:
         finally:
             await self._give_back(connection)
 
+    def _after(self, connection: DriverConnection) -> Statement | None:  # noqa: ARG002
+        """What lets go of all that a claim has left in this session besides the transaction."""
+        return self._statements.after()
+
     async def _give_back(self, connection: DriverConnection) -> None:
         """Roll back what is open still, let go of a guard that outlasts it, and give the session back;
         where that fails it is dropped."""
-        after, is_free = self._statements.after(), False
+        after, is_free = self._after(connection), False
         try:
             if after is not None and not connection.is_closed:
                 with anyio.move_on_after(_BOUND, shield=True):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import anyio
 
@@ -36,7 +35,8 @@ class Ender:
         report: The log.
         settled: Called once for each delivery for which nothing more will be written.
         due: Called with what was written once the row can be claimed again.
-        pause: Called with the row that failed, and the seconds for which nothing is to be claimed.
+        pause: Called with the row that failed, and the seconds for which nothing of its queue is to be
+            claimed.
         sizes: Is told of rows that were settled, and of those that were not.
         answered: Called with each delivery once its answer is there, and whether its row rests now.
     """
@@ -48,7 +48,7 @@ class Ender:
         *,
         settled: Callable[[Held], None],
         due: Callable[[Settlement | Release, Settled], None],
-        pause: Callable[[Any, float], None],
+        pause: Callable[[Held, float], None],
         sizes: Sizes,
         answered: Callable[[Held, bool], None],
     ) -> None:
@@ -169,14 +169,14 @@ class Ender:
                 self._sizes.settled(held.id)
                 self._written(held, ending, answer)
             case "lost" | "gone":
-                self._pause(held.id, _SHORTEST_PAUSE.total_seconds())
+                self._pause(held, _SHORTEST_PAUSE.total_seconds())
                 held.lost.set()
                 self._report.lost(held, "its connection ended before its settlement was written")
             case "failed":
                 self._sizes.failed(held.id)
                 if answer.due is not None:
                     self._due(_GIVEN_BACK, answer)
-                self._pause(held.id, _SHORTEST_PAUSE.total_seconds())
+                self._pause(held, _SHORTEST_PAUSE.total_seconds())
                 if is_alone:
                     rest = "a second" if answer.due is None else "others"
                     self._report.trouble(
@@ -184,7 +184,7 @@ class Ender:
                         answer.error,
                     )
             case "unknown":
-                self._pause(held.id, _SHORTEST_PAUSE.total_seconds())
+                self._pause(held, _SHORTEST_PAUSE.total_seconds())
                 self._report.trouble(
                     f"row {held.id!r}: the answer to its settlement was lost; if it was not written, "
                     "the row is handed out again",
@@ -199,7 +199,7 @@ class Ender:
         if ending.verb is Verb.HOLD:
             # No column can keep this back-off: the row is due again, and its queue rests instead.
             rest = max(ending.delay, _SHORTEST_PAUSE)
-            self._pause(held.id, rest.total_seconds())
+            self._pause(held, rest.total_seconds())
             answer = replace(answer, due=add(answer.due, rest) if answer.due else None)
         self._due(ending, answer)
         self._report.settled(held, ending, answer.due)

@@ -10,11 +10,12 @@ from typing import Any
 import anyio
 
 from inboxkit._core.lease import add as later
-from inboxkit.abc import Claim, ClaimForm, Clock
+from inboxkit.abc import Claim, ClaimForm, Clock, GroupsRest
 from inboxkit.errors import DatabaseError, StartupError
 
 from .batches import Sizes
 from .claiming import LONGEST_CLAIM, Failures
+from .held import Held
 from .reporting import Reporter
 from .room import Room
 from .timing import wait_for
@@ -83,15 +84,20 @@ class Lanes:
         """A row left work here."""
         self._tell_lanes()
 
-    def pause(self, id: Any, seconds: float) -> None:
-        """A row came back at once because it failed: claim nothing for so long, and then look.
+    def pause(self, held: Held, seconds: float) -> None:
+        """A row came back at once because it failed: claim nothing for so long, and then look. Where all
+        groups of a table are served, only its own rests.
 
         A claim in flight may bring the same row: it is given back.
         """
         now = self._clock.monotonic()
         self._resting = {each: end for each, end in self._resting.items() if end > now}
-        self._resting[id] = now + seconds
-        self._paused_until = max(self._paused_until, now + seconds)
+        self._resting[held.id] = now + seconds
+        group = held.claimed.group
+        if isinstance(self._form, GroupsRest) and group is not None:
+            self._form.rest(group, now + seconds)
+        else:
+            self._paused_until = max(self._paused_until, now + seconds)
         self._waker.wake(later(self._clock.now(), timedelta(seconds=seconds)))
 
     def stop(self) -> None:

@@ -36,11 +36,15 @@ class Look:
     """Those that had their turn in this round: they come last."""
     limit: int
     """Most groups that it answers."""
+    without: Sequence[str] = ()
+    """Groups that it is to leave out, besides those of others."""
 
 
 class EveryGroupStatements(Protocol):
     """SQL that claims from all groups of one table, in one transaction. Values are the driver's, both
-    ways; what is claimed is renewed and settled as the rows of a single group are."""
+    ways; what is claimed is renewed and settled as the rows of a single group are.
+
+    In the row lock form it only looks: `RowLockStatements.of_group` takes."""
 
     def look(self, look: Look, *, now: Any) -> Statement:
         """Read which groups have a due head, and where the look ended.
@@ -71,7 +75,7 @@ def get_every_group(table: Table, *, cap: int | None, others: Others) -> EveryGr
     """The statements for a table.
 
     Args:
-        table: Has groups and a lease.
+        table: Has groups; a lease, or nothing but its rows to lock.
         cap: Most attempts, or None.
         others: What is not served.
 

@@ -30,6 +30,10 @@ class RowLockStatements(Protocol):
         """
         ...
 
+    def of_group(self, group: str) -> RowLockStatements:
+        """The same for another group."""
+        ...
+
     def after(self) -> Statement | None:
         """What lets go of all that a claim has left in its session besides the transaction; None:
         nothing."""

@@ -63,11 +63,9 @@ def test_a_claim_of_many_is_as_many_claims_of_one(bench: Any) -> None:
     bench(test)
 
 
-@pytest.mark.parametrize("kind", ["row lock", "advisory lock"])
-def test_other_forms_are_refused_by_name(kind: str) -> None:
-    key = {"advisory_lock": "jobs-{id}"} if kind == "advisory lock" else {}
-    spec = InboxSpec("jobs", id=Column("id"), group=Column("grp"), **key)
-    with pytest.raises(DialectError, match=rf"'jobs'.*{kind}.*every group.*locked_until"):
+def test_the_advisory_form_is_refused_by_name() -> None:
+    spec = InboxSpec("jobs", id=Column("id"), group=Column("grp"), advisory_lock="jobs-{id}")
+    with pytest.raises(DialectError, match=r"'jobs'.*advisory lock.*every group.*locked_until"):
         open_form(
             None,  # type: ignore[arg-type]
             spec,

@@ -8,10 +8,12 @@ from datetime import UTC, datetime
 
 import pytest
 
+from inboxkit._core.group_shape import GroupShape
 from inboxkit._core.settlement import Destination, Verb
 from inboxkit._core.spec import Column, InboxSpec, Role
 from inboxkit._sql.column_types import python_type
 from inboxkit._sql.dialect import Dialect, get_dialect
+from inboxkit._sql.every_group import Look, Others, get_every_group
 from inboxkit._sql.info import ColumnInfo, IndexInfo, TableInfo
 from inboxkit._sql.lease import Write
 from inboxkit._sql.statement import Answer, Statement, Steps
@@ -99,6 +101,27 @@ def statements(dialect: Dialect, spec: InboxSpec) -> Iterator[Statement]:
         yield from drive(made.write(write, 1, value="<due>", now=now), answer)
     if (after := made.after()) is not None:
         yield after
+
+
+@pytest.mark.parametrize("name", ["full", "fifo", "timeless"])
+@pytest.mark.parametrize("dialect", TYPES)
+def test_every_group(dialect: str, name: str, golden: Callable[[str, str], None]) -> None:
+    timeless = replace(FULL, priority=None, retry_after=None)
+    spec = {**SPECS, "timeless": timeless}[name]
+    table = bind(get_dialect(dialect), spec, described(dialect, spec))
+    others = Others(("mine",), GroupShape("", ".dead"))
+    every = get_every_group(table, cap=5, others=others)
+    shown = [
+        every.look(Look(None, (), 9), now="<now>"),
+        every.look(Look("m", ("n", "o"), 9, ["resting"]), now="<now>"),
+    ]
+    one = get_dialect(dialect).row_lock(table, group=None).of_group("a")
+    shown += drive(one.claim(now="<now>", limit=1, aside=[]), Answer(rows=[(True,)]))
+    shown += [] if (after := one.after()) is None else [after]
+    golden(
+        f"{dialect}/row_lock_every_group_{name}.sql",
+        "\n".join(f"-- {one.name} {one.parameters}\n{one.text};\n" for one in shown),
+    )
 
 
 @pytest.mark.parametrize("name", SPECS)

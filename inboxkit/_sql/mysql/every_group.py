@@ -12,6 +12,7 @@ them by a window.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any, Final
 
 from inboxkit._core.rounds import Turn
@@ -57,14 +58,15 @@ class MysqlEveryGroup:
         self._group = group
         self._others = [group.encode(name) for name in others.groups]
         self._shape = others.shape
-        self._lease = MysqlLease(table, group=None, cap=cap)
+        self._has_lease = table.find(Role.LOCKED_UNTIL) is not None
+        self._cap = cap
         roles = [column.role for column in table.columns]
         self._keys = [roles.index(role) for role in _KEYS if role in roles]
 
     def look(self, look: Look, *, now: Any) -> Statement:
         """Go from group to group."""
         values = Parameters()
-        at = values.add(now)
+        at = values.add(now) if self._has_times() else ""
         after = None if look.after is None else values.add(look.after)
         first = self._next(after)
         walk = (
@@ -78,7 +80,8 @@ class MysqlEveryGroup:
             f"JOIN {self._table.sql} AS q ON {' AND '.join(conditions)}"
             for conditions in self._heads(at)
         )
-        is_ours = "".join(f" AND {one}" for one in self._is_ours("best.name", values))
+        others = [*self._others, *look.without]
+        is_ours = "".join(f" AND {one}" for one in self._is_ours("best.name", others, values))
         served = _is_one_of("best.name", look.served, values)
         best = ", ".join(f"best.{key}" for key in keys)
         found = (
@@ -125,24 +128,26 @@ class MysqlEveryGroup:
         """Conditions on a row `q` that may be a group's head and due, by parts of the table."""
         table, id_ = self._table, self._table.id.sql
         if table.spec.fifo:
+            is_due = together(table, now, now)
+            first = (f"q.{id_} = {head(table, 'walk.name')}", *((is_due,) if is_due else ()))
+            if not self._has_lease:
+                yield first
+                return
             lease = table.get(Role.LOCKED_UNTIL).sql
             in_work = (in_group(table, "w", "walk.name"), f"w.{lease} > {now}")
             others = " AND ".join((*in_work, *unfinished(table, "w")))
-            yield (
-                f"q.{id_} = {head(table, 'walk.name')}",
-                together(table, now, now),
-                f"NOT EXISTS (SELECT 1 FROM {table.sql} AS w WHERE {others})",
-            )
+            yield (*first, f"NOT EXISTS (SELECT 1 FROM {table.sql} AS w WHERE {others})")
             return
         for part in branches(table, now, now):
-            base = (in_group(table, "q", "walk.name"), *unfinished(table, "q"), part.condition)
+            due = (part.condition,) if part.condition else ()
+            base = (in_group(table, "q", "walk.name"), *unfinished(table, "q"), *due)
             keys = order(table, "q", has_due=not part.has_no_due)
-            first = f"FROM {table.sql} AS q WHERE {' AND '.join(base)} ORDER BY {keys} LIMIT 1"
-            yield (f"q.{id_} = (SELECT q.{id_} {first})",)
+            best = f"FROM {table.sql} AS q WHERE {' AND '.join(base)} ORDER BY {keys} LIMIT 1"
+            yield (f"q.{id_} = (SELECT q.{id_} {best})",)
 
-    def _is_ours(self, name: str, values: Parameters) -> Iterator[str]:
-        if self._others:
-            yield f"NOT {_is_one_of(name, self._others, values)}"
+    def _is_ours(self, name: str, others: Sequence[str], values: Parameters) -> Iterator[str]:
+        if others:
+            yield f"NOT {_is_one_of(name, others, values)}"
         if self._shape is None:
             return
         before, after = self._shape.prefix, self._shape.suffix
@@ -155,6 +160,13 @@ class MysqlEveryGroup:
             conditions.append(f"{end} = {_exact(after, values)}")
         yield f"NOT ({' AND '.join(conditions)})"
 
+    def _has_times(self) -> bool:
+        return self._has_lease or self._table.find(Role.RETRY_AFTER) is not None
+
+    @cached_property
+    def _lease(self) -> MysqlLease:
+        return MysqlLease(self._table, group=None, cap=self._cap)
+
     def guard(self, turns: Sequence[Turn], limit: int) -> Statement | None:  # noqa: ARG002
         """Each FIFO group is checked after its head was leased."""
         return None
@@ -163,20 +175,21 @@ class MysqlEveryGroup:
         self, turns: Sequence[Turn], *, now: Any, expiry: Any, limit: int, most: int
     ) -> Steps[Sequence[Row]]:
         """Lock and lease group by group."""
+        lease = self._lease
         if self._table.spec.fifo:
             heads: list[Row] = []
             for turn in turns:
-                single = self._lease.of_group(turn.group)
+                single = lease.of_group(turn.group)
                 heads += yield from single.claim(now=now, expiry=expiry, limit=1)
             return heads
         found: list[tuple[int, Row]] = []
         for turn in turns:
-            locked = yield from self._lease.of_group(turn.group).lock_due(now, most)
+            locked = yield from lease.of_group(turn.group).lock_due(now, most)
             found += [(n + turn.is_again, row) for n, row in enumerate(locked)]
         found.sort(key=lambda one: (one[0], [_sort_key(one[1][n]) for n in self._keys]))
         rows = [row for _turn, row in found[:limit]]
         if rows:
-            yield self._lease.stamp([row[0] for row in rows], expiry)
+            yield lease.stamp([row[0] for row in rows], expiry)
         return rows
 
 

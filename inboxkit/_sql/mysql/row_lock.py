@@ -12,6 +12,7 @@ the list as it was made.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from functools import partial
 from typing import Any, Final
 
@@ -66,6 +67,12 @@ class MysqlRowLock:
             if not behind.rows:
                 return ()
             tried *= _FURTHER
+
+    def of_group(self, group: str) -> MysqlRowLock:
+        """Shares what was learnt of the table's indexes."""
+        other = copy(self)
+        other._group = self._table.get(Role.GROUP).encode(group)
+        return other
 
     def after(self) -> Statement | None:
         """Let go of the group's guard, if the session has it."""

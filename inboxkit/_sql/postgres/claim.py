@@ -73,9 +73,9 @@ def _candidates(table: Table, limit: int) -> str:
 
 def now(table: Table) -> tuple[str, str]:
     """The clock's reading, cast to the type of due times and of leases."""
-    due = table.find(Role.RETRY_AFTER)
-    lease = f"$1::{table.get(Role.LOCKED_UNTIL).info.cast}"
-    return (lease if due is None else f"$1::{due.info.cast}"), lease
+    due, lease = table.find(Role.RETRY_AFTER), table.find(Role.LOCKED_UNTIL)
+    casts = [column.info.cast for column in (due, lease) if column is not None]
+    return (f"$1::{casts[0]}", f"$1::{casts[-1]}") if casts else ("", "")
 
 
 def keys(table: Table, prefix: str, *, is_even: bool = False) -> Iterator[str]:

@@ -53,7 +53,9 @@ class PostgresEveryGroup:
             )
             self._looks[is_first, look.limit] = text
         after = () if is_first else (look.after,)
-        given = (now, list(look.served), self._others, *after, *self._shape)
+        at = (now,) if _has_times(self._table) else ()
+        others = [*self._others, *look.without]
+        given = (*at, list(look.served), others, *after, *self._shape)
         return Statement("claim look", text, given)
 
     def guard(self, turns: Sequence[Turn], limit: int) -> Statement | None:
@@ -85,21 +87,24 @@ class PostgresEveryGroup:
 
 def look_text(table: Table, *, is_first: bool, has_shape: bool, limit: int) -> str:
     """The look. ``$1``: now, ``$2``: served groups, ``$3``: groups of others, then the group to begin
-    behind (unless `is_first`), and what stands before and after the names of its dead letters."""
+    behind (unless `is_first`), and what stands before and after the names of its dead letters. Without
+    a column to compare now with, all move up by one."""
     cast = table.get(Role.GROUP).info.cast
-    first = f"({_next(table, None if is_first else f'$4::{cast}')})::{cast}"
+    at = 2 if _has_times(table) else 1
+    served = f"${at}::{cast}[]"
+    first = f"({_next(table, None if is_first else f'${at + 2}::{cast}')})::{cast}"
     walk = (
         f"SELECT {first}, 1 UNION ALL SELECT ({_next(table, 'walk.name')})::{cast}, walk.step + 1 "
         f"FROM walk WHERE walk.name IS NOT NULL AND walk.step < {STEPS}"
     )
-    is_ours = [f"walk.name <> ALL($3::{cast}[])"]
+    is_ours = [f"walk.name <> ALL(${at + 1}::{cast}[])"]
     if has_shape:
-        is_ours.append(f"NOT {_has_shape('walk.name', 4 if is_first else 5, cast)}")
+        is_ours.append(f"NOT {_has_shape('walk.name', at + (2 if is_first else 3), cast)}")
     heads = _fifo_heads(table) if table.spec.fifo else _heads(table)
     order = ", ".join(keys(table, "q."))
     found = (
-        f"SELECT walk.name, walk.name = ANY($2::{cast}[]) AS is_served, "
-        f"row_number() OVER (ORDER BY walk.name = ANY($2::{cast}[]), {order}) AS place "
+        f"SELECT walk.name, walk.name = ANY({served}) AS is_served, "
+        f"row_number() OVER (ORDER BY walk.name = ANY({served}), {order}) AS place "
         f"FROM walk {heads} AND {' AND '.join(is_ours)} ORDER BY place LIMIT {limit}"
     )
     stop = f"SELECT (SELECT walk.name FROM walk WHERE walk.step = {STEPS}) AS name"
@@ -108,6 +113,10 @@ def look_text(table: Table, *, is_first: bool, has_shape: bool, limit: int) -> s
         f"SELECT found.name, found.is_served, stop.name FROM ({stop}) AS stop "
         f"LEFT JOIN ({found}) AS found ON true ORDER BY found.place"
     )
+
+
+def _has_times(table: Table) -> bool:
+    return any(table.find(role) is not None for role in (Role.RETRY_AFTER, Role.LOCKED_UNTIL))
 
 
 def _next(table: Table, name: str | None) -> str:
@@ -141,9 +150,12 @@ def _has_shape(name: str, place: int, cast: str) -> str:
 
 def _fifo_heads(table: Table) -> str:
     """Heads that are due, of groups of which nothing is in work."""
+    conditions = [together(table, *now(table)) or "true"]
+    if table.find(Role.LOCKED_UNTIL) is not None:
+        conditions.append(f"NOT {in_force(table, 'walk.name')}")
     return (
         f"JOIN {table.sql} AS q ON q.{table.id.sql} = {head(table, 'walk.name')} "
-        f"WHERE {together(table, *now(table))} AND NOT {in_force(table, 'walk.name')}"
+        f"WHERE {' AND '.join(conditions)}"
     )
 
 
@@ -162,15 +174,15 @@ def _key_names(table: Table) -> Iterator[str]:
 
 def _first_rows(table: Table, names: str, group: str, *, most: int, lock: str) -> str:
     base = " AND ".join((f"q.{table.get(Role.GROUP).sql} = {group}", *unfinished(table, "q")))
-    lease = table.get(Role.LOCKED_UNTIL).sql
     found = list(branches(table, *now(table)))
     orders = [", ".join(keys(table, "q.", is_even=part.is_even)) for part in found]
     if is_apart(table, Role.LOCKED_UNTIL):
         # Rows whose lease has ended are few, and sorted; no index is to give their order, or without
         # statistics PostgreSQL would walk the whole table by id in search of one.
+        lease = table.get(Role.LOCKED_UNTIL).sql
         orders[-1] = f"q.{lease} IS NULL, {orders[-1]}"
     parts = [
-        f"SELECT {names} FROM {table.sql} AS q WHERE {base} AND {part.condition} "
+        f"SELECT {names} FROM {table.sql} AS q WHERE {base}{_and(part.condition)} "
         f"ORDER BY {order} LIMIT {most}{lock}"
         for part, order in zip(found, orders, strict=True)
     ]
@@ -178,6 +190,10 @@ def _first_rows(table: Table, names: str, group: str, *, most: int, lock: str) -
         return parts[0]
     union = " UNION ALL ".join(f"SELECT * FROM ({part}) AS part" for part in parts)
     return f"SELECT * FROM ({union}) AS q ORDER BY {', '.join(keys(table, 'q.'))} LIMIT {most}"
+
+
+def _and(condition: str) -> str:
+    return f" AND {condition}" if condition else ""
 
 
 def take_text(table: Table, *, threshold: int, most: int) -> str:

@@ -11,6 +11,7 @@ point a foreign key at it while it is in work, and would have to wait at its set
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from typing import Any, Final
 
 from inboxkit._core.settlement import Destination, Verb
@@ -59,6 +60,12 @@ class PostgresRowLock:
             given = (*given, now)
         answer = yield Statement("claim", text, given)
         return answer.rows
+
+    def of_group(self, group: str) -> PostgresRowLock:
+        """Shares the texts. Only groups do: without one, a claim is another text."""
+        other = copy(self)
+        other._group = self._table.get(Role.GROUP).encode(group)
+        return other
 
     def after(self) -> Statement | None:
         """The guard ends with the transaction."""
