@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from inboxkit import (
 from inboxkit._sql.ddl import create_table
 from inboxkit._sql.dialect import get_dialect
 from inboxkit.database import Record
+from inboxkit.every_group import EveryGroup
 from inboxkit_testing import ObservedDatabase
 from inboxkit_testing.observed import ObservedDriver
 
@@ -210,6 +212,29 @@ class Handler:
         return answer
 
 
+class Watch(Handler):
+    """Notes the groups, too, and that no group has two rows in work."""
+
+    def __init__(self, *answers: Any, **settings: Any) -> None:
+        super().__init__(*answers, **settings)
+        self.groups: list[str] = []
+        self.in_work: Counter[str] = Counter()
+        self.most_of_a_group = 0
+
+    async def __call__(self, work: Work, delivery: Delivery) -> Any:
+        assert delivery.group is not None
+        self.groups.append(delivery.group)
+        self.in_work[delivery.group] += 1
+        self.most_of_a_group = max(self.most_of_a_group, self.in_work[delivery.group])
+        try:
+            return await super().__call__(work, delivery)
+        finally:
+            self.in_work[delivery.group] -= 1
+
+    def numbers_of(self, group: str) -> list[int]:
+        return [run.n for run, at in zip(self.runs, self.groups, strict=True) if at == group]
+
+
 def serve(
     database: Database,
     queue: InboxQueue[Any, Any],
@@ -246,6 +271,13 @@ async def put(
         columns[queue.spec.field_of(queue.spec.group)] = queue.name
     async with database.transaction() as tx:
         return await insert_rows(tx, *(made.of(Work(n), **columns) for n in numbers))
+
+
+async def fill(database: Database, queue: EveryGroup[Any, Any], groups: str, rows: int) -> None:
+    """Rows of one group after those of another; the groups are single letters."""
+    await create(database, queue.row)
+    for group in groups:
+        await put(database, queue.group(group), *range(rows))
 
 
 async def table(database: Database, kind: Any, *columns: str) -> list[tuple[Any, ...]]:

@@ -17,9 +17,11 @@ from runtime_kit import (
     Fifo,
     Handler,
     Job,
+    Watch,
     Work,
     another,
     create,
+    fill,
     put,
     serve,
     table,
@@ -58,36 +60,6 @@ class KeyedGroup(Inbox, table="keyed_group_jobs"):
     account: str = role.partition_key()
     locked_until: datetime | None = role.locked_until()
     payload: bytes = role.payload()
-
-
-class Watch(Handler):
-    """Notes the groups, too, and that no group has two rows in work."""
-
-    def __init__(self, *answers: Any, **settings: Any) -> None:
-        super().__init__(*answers, **settings)
-        self.groups: list[str] = []
-        self.in_work: Counter[str] = Counter()
-        self.most_of_a_group = 0
-
-    async def __call__(self, work: Work, delivery: Delivery) -> Any:
-        assert delivery.group is not None
-        self.groups.append(delivery.group)
-        self.in_work[delivery.group] += 1
-        self.most_of_a_group = max(self.most_of_a_group, self.in_work[delivery.group])
-        try:
-            return await super().__call__(work, delivery)
-        finally:
-            self.in_work[delivery.group] -= 1
-
-    def numbers_of(self, group: str) -> list[int]:
-        return [run.n for run, at in zip(self.runs, self.groups, strict=True) if at == group]
-
-
-async def fill(database: Database, queue: EveryGroup[Any, Any], groups: str, rows: int) -> None:
-    """Rows of one group after those of another; the groups are single letters."""
-    await create(database, queue.row)
-    for group in groups:
-        await put(database, queue.group(group), *range(rows))
 
 
 @pytest.mark.parametrize(
