@@ -24,8 +24,6 @@ _MOST_FOUND: Final = 128
 """Groups that a look answers: beyond the first, since others may be at it."""
 _TRIES: Final = 16
 """Groups that one claim tries."""
-_EARLY: Final = 0.05
-"""Seconds by which a rest may end before its time: who wakes at it may be that early."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +92,9 @@ class EveryGroupRowLockForm(RowLockForm):
         known = self._rounds.known(1, reading.monotonic)
         if known is not None:
             return _Seen(known, after, reading)
-        now = reading.monotonic + _EARLY
-        self._resting = {group: end for group, end in self._resting.items() if end > now}
+        self._resting = {
+            group: end for group, end in self._resting.items() if end > reading.monotonic
+        }
         without = [*self._resting, *(self._busy if self._table.spec.fifo else ())]
         look = Look(after, self._rounds.served, _MOST_FOUND, without)
         answer = yield self._groups.look(look, now=self._table.instant(reading.now))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 import anyio
 
@@ -22,6 +22,10 @@ from .timing import wait_for
 from .waking import Waker
 
 __all__ = ["Lanes"]
+
+_EARLY: Final = 0.01
+"""Seconds by which a group's rest ends before its time: who wakes at it may be that early by the
+monotonic clock, and would not look again before the next poll."""
 
 
 class Lanes:
@@ -92,11 +96,14 @@ class Lanes:
         """
         now = self._clock.monotonic()
         self._resting = {each: end for each, end in self._resting.items() if end > now}
-        self._resting[held.id] = now + seconds
         group = held.claimed.group
         if isinstance(self._form, GroupsRest) and group is not None:
-            self._form.rest(group, now + seconds)
+            # One end for both: a row that the form hands out must not be found to rest here.
+            end = now + seconds - _EARLY
+            self._resting[held.id] = end
+            self._form.rest(group, end)
         else:
+            self._resting[held.id] = now + seconds
             self._paused_until = max(self._paused_until, now + seconds)
         self._waker.wake(later(self._clock.now(), timedelta(seconds=seconds)))
 

@@ -138,7 +138,7 @@ def test_what_is_not_due_or_not_ours_or_rests_is_left(bench: Any, fifo: bool) ->
         await b.insert({"grp": "later", "due": b.now + timedelta(seconds=1)})
         async with every(b, others=("own",), shape="{group}.dead") as (form,):
             claim = await form.claim(limit=1)
-            form.rest("y", claim.reading.monotonic + 1)
+            form.rest("y", claim.reading.monotonic + 0.9)
             await finish(form, list(claim.rows))
             assert [row.group for row in claim.rows] == ["x"]
             assert await drain(form) == "z"
@@ -182,5 +182,17 @@ def test_a_look_ends_and_the_next_goes_on(
             assert await drain(form) == " ".join("abcefghij" * 2)
             await b.insert({"grp": "z"})
             assert await drain(form) == "z"
+            # Side by side: what one claim sees another may have gone past, and nothing is left.
+            await b.insert(*({"grp": name} for name in names * 2))
+            found: list[str] = []
+
+            async def drain_beside() -> None:
+                found.extend((await drain(form)).split())
+
+            for _ in range(2):  # who found nothing meanwhile looks again
+                async with anyio.create_task_group() as drains:
+                    for _ in range(3):
+                        drains.start_soon(drain_beside)
+            assert sorted(found) == sorted("abcefghij" * 2)
 
     bench(test)

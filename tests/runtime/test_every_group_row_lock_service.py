@@ -23,7 +23,18 @@ from runtime_kit import (
     table,
 )
 
-from inboxkit import Backoff, Database, Inbox, InboxQueue, role, subscriber
+from inboxkit import (
+    Backoff,
+    Broker,
+    Database,
+    Delivery,
+    Inbox,
+    InboxQueue,
+    Service,
+    TransactionalDelivery,
+    role,
+    subscriber,
+)
 from inboxkit.every_group import EveryGroup
 from inboxkit_testing import TestApp, VirtualClock
 
@@ -173,4 +184,50 @@ async def test_a_killed_session_frees_its_group(
         await running.advance(20 * SECOND)
         assert sorted(handler.groups) in (["a", "a", "b"], ["a", "b", "b"])
         assert handler.most_of_a_group == 1
+        assert await count(inbox_database, Line) == 0
+
+
+@pytest.mark.parametrize("queue", [LINES, MAILS], ids=["fifo", "plain"])
+async def test_batches_are_of_one_group(
+    inbox_database: Database, virtual_clock: VirtualClock, queue: EveryGroup[Any, Any]
+) -> None:
+    """Of a FIFO group its head."""
+    await fill(inbox_database, queue, "ab", 3)
+    calls: list[str] = []
+
+    @subscriber(queue, batch=2)
+    async def handle(deliveries: list[Delivery[Any, Work]]) -> None:
+        calls.append("".join(f"{one.group}{one.message.n}" for one in deliveries))
+
+    app = Service("service", Broker(inbox_database))
+    app.include(handle)
+    async with TestApp(app) as running:
+        await running.settle()
+        heads = ["a0", "b0", "a1", "b1", "a2", "b2"]
+        assert calls == (heads if queue is LINES else ["a0a1", "b0b1", "a2", "b2"])
+        assert await count(inbox_database, queue.row) == 0
+
+
+async def test_a_transactional_handler_commits_with_its_row(
+    inbox_database: Database, virtual_clock: VirtualClock
+) -> None:
+    """And what a failed one wrote is gone, while the next of its group waits."""
+    await fill(inbox_database, LINES, "ab", 2)
+    await inbox_database.execute("CREATE TABLE done (name varchar(9), n integer)")
+
+    @subscriber(LINES, transactional=True)
+    async def handle(work: Work, delivery: TransactionalDelivery[Any, Work]) -> None:
+        await delivery.tx.execute("INSERT INTO done VALUES ($1, $2)", delivery.group, work.n)
+        if (delivery.group, delivery.attempt) == ("a", 1):
+            raise ValueError("no")
+
+    app = Service("service", Broker(inbox_database))
+    app.include(handle, on_error=Backoff.fixed(3 * SECOND))
+    async with TestApp(app) as running:
+        await running.settle()
+        written = "SELECT name, n FROM done ORDER BY name, n"
+        assert [tuple(row) for row in await inbox_database.fetch(written)] == [("b", 0), ("b", 1)]
+        await running.advance(MINUTE)
+        rows = [tuple(row) for row in await inbox_database.fetch(written)]
+        assert rows == [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
         assert await count(inbox_database, Line) == 0
