@@ -52,9 +52,23 @@ async def test_head_that_cannot_be_read_does_not_hold_its_group_for_ever(
     assert damage in caplog.text
 
 
-@on("sqlite", "mariadb")
+class LockedLine(Inbox, table="jobs"):
+    id: UUID = role.id()
+    name: str = role.group(fifo=True)
+    attempt: int = role.attempt(generated=True)
+    payload: bytes = role.payload()
+
+
+@pytest.mark.parametrize(
+    ("inbox_db", "inbox_backend", "line"),
+    [
+        (database, backend, line)
+        for database, line in (("sqlite", Line), ("mariadb", Line), ("mariadb", LockedLine))
+        for backend in ("asyncio", "trio")
+    ],
+)
 async def test_group_goes_on_without_a_head_whose_id_cannot_be_read(
-    inbox_database: Database, virtual_clock: VirtualClock, caplog: Any
+    line: Any, inbox_database: Database, virtual_clock: VirtualClock, caplog: Any
 ) -> None:
     db = inbox_database
     await make(db, id="id varchar(40) PRIMARY KEY", name="name varchar(40)")
@@ -63,10 +77,10 @@ async def test_group_goes_on_without_a_head_whose_id_cannot_be_read(
     await db.execute(insert, "!none too", b"2")
     for n in (3, 4):
         await db.execute(insert, str(UUID(int=n)), b"%d" % n)
-    app, seen = serve(db, InboxQueue(Line, "g", int), lambda *_: ack())
+    app, seen = serve(db, InboxQueue(line, "g", int), lambda *_: ack())
     async with TestApp(app) as kit:
         await kit.advance(timedelta(minutes=3))
-        await kit.publish(InboxQueue(Line, "g", int), 5, id=UUID(int=5))
+        await kit.publish(InboxQueue(line, "g", int), 5, id=UUID(int=5))
         await kit.advance(timedelta(minutes=3))
     assert seen == [(3, 1), (4, 1), (5, 1)]
     left = await db.fetch("SELECT id FROM jobs ORDER BY id")

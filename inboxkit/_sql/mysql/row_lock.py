@@ -86,7 +86,10 @@ class MysqlRowLock:
         at, group = self._places(now, values)
         others = self._not(aside, values)
         if table.spec.fifo:
-            where = all_of(f"q.{id_} = {head(table, group)}", together(table, at, ""), others)
+            # What cannot be read is no head: the group goes on without it.
+            without = (self._not(aside, values, alias="h"),) if aside else ()
+            first = head(table, group, *without)
+            where = all_of(f"q.{id_} = {first}", together(table, at, ""), others)
             # LIMIT keeps it a list, made before anything is locked.
             due = f"SELECT q.{id_} FROM {table.sql} AS q{where} LIMIT 1"
         else:
@@ -113,8 +116,8 @@ class MysqlRowLock:
         at = "" if self._table.find(Role.RETRY_AFTER) is None else values.add(now)
         return at, "" if self._group is None else values.add(self._group)
 
-    def _not(self, aside: Sequence[Any], values: Parameters) -> str:
-        return f"q.{self._table.id.sql} NOT IN ({values.add_all(aside)})" if aside else ""
+    def _not(self, aside: Sequence[Any], values: Parameters, *, alias: str = "q") -> str:
+        return f"{alias}.{self._table.id.sql} NOT IN ({values.add_all(aside)})" if aside else ""
 
     def writes(self, write: Write) -> bool:
         """All do but a count without a column for it."""
