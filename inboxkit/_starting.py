@@ -90,6 +90,7 @@ class Program:
     async def _start(self, resources: AsyncExitStack, stop: Stop) -> list[Subscription]:
         if not self.broker.is_open:
             await resources.enter_async_context(self.broker)
+        self.broker.database.check_writable()
         for hook in self.startup:
             await hook(self.broker.database)
         state = None

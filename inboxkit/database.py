@@ -15,6 +15,7 @@ from inboxkit._db.drivers import make_driver
 from inboxkit._db.pool import Pool
 from inboxkit._db.record import Record
 from inboxkit._db.scripts import READ_CLOCK
+from inboxkit._db.sqlite_errors import check_writable
 from inboxkit._db.url import DatabaseUrl, parse_url
 from inboxkit._runtime.room import Room
 from inboxkit._runtime.transaction import HoldBook
@@ -197,6 +198,15 @@ class Database:
             except BaseException:
                 await self.aclose()
                 raise
+
+    def check_writable(self) -> None:
+        """Look whether a SQLite file can be written, which a service needs; nothing is sent.
+
+        Raises:
+            ConnectError: The file, or its folder, cannot.
+        """
+        if self._url is not None and self._url.dialect == "sqlite":
+            check_writable(self._url.location)
 
     async def aclose(self) -> None:
         """Close all connections, within a bound; those in use are waited for 5 seconds."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from inboxkit.errors import ConstraintError, DatabaseBusyError, DatabaseError
+from inboxkit.errors import ConnectError, ConstraintError, DatabaseBusyError, DatabaseError
 
-__all__ = ["cure_of", "is_locked", "translated"]
+__all__ = ["check_writable", "cure_of", "is_locked", "translated"]
+
+_BY_EFFECTIVE_IDS = os.access in os.supports_effective_ids
 
 
 def is_locked(error: sqlite3.Error) -> bool:
@@ -54,8 +57,25 @@ def cure_of(error: BaseException, path: str) -> str:
     """What is asked of a file that cannot be written, or not even read for that; else empty."""
     if _primary(error) not in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN}:
         return ""
+    return f"; {_cure(path)}"
+
+
+def check_writable(path: str) -> None:
+    """Look whether this process may write a database's file and folder, without opening either.
+
+    Raises:
+        ConnectError: It may not.
+    """
+    if path == ":memory:":
+        return
+    for place in (path, os.path.dirname(path)):
+        if os.path.exists(place) and not os.access(place, os.W_OK, effective_ids=_BY_EFFECTIVE_IDS):
+            raise ConnectError(f"{place!r} cannot be written; {_cure(path)}")
+
+
+def _cure(path: str) -> str:
     return (
-        f"; let this process write the file {path!r}, and its folder, where SQLite keeps a journal "
+        f"let this process write the file {path!r}, and its folder, where SQLite keeps a journal "
         "(-wal, -shm or -journal) beside it"
     )
 

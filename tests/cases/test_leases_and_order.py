@@ -23,8 +23,10 @@ from cases_kit import (
 
 from inboxkit import (
     Database,
+    Delivery,
     Inbox,
     InboxQueue,
+    Outcome,
     SchemaError,
     ack,
     events,
@@ -34,6 +36,7 @@ from inboxkit import (
 from inboxkit._core.lease import ExpirySteps
 from inboxkit._forms import open_form
 from inboxkit._sql.dialect import get_dialect
+from inboxkit._sql.statement import Statement
 from inboxkit_testing import ObservedDatabase, TestApp, VirtualClock, open_test_database, recorded
 
 COARSE = {
@@ -297,3 +300,31 @@ async def test_claims_side_by_side_take_different_rows_without_an_index(
             assert sorted(found) == sorted(b"%d" % n for n in range(12))
             await virtual_clock.advance(5 * SECOND)
     assert await db.fetch_value("SELECT count(*) FROM jobs") == 0
+
+
+@on("sqlite", "postgres", "mariadb")
+async def test_lease_begins_when_a_connection_was_had(
+    inbox_database: Database, virtual_clock: VirtualClock
+) -> None:
+    """Not when the claim began to wait for one."""
+    db = inbox_database
+    await make(db)
+    leases: list[Any] = []
+
+    async def answer(_message: bytes, delivery: Delivery) -> Outcome:
+        leases.append(await delivery.database.fetch_value("SELECT lease FROM jobs"))
+        return ack()
+
+    app, _ = serve(db, JOBS, answer)
+    async with TestApp(app):
+        start = virtual_clock.now()
+        taken = [await db.acquire() for _ in range(db.pool_size)]
+        insert = "INSERT INTO jobs (name, priority, payload) VALUES ('jobs', 5, $1)"
+        await taken[0].execute(Statement("insert", insert, (b"1",), returns_rows=False))
+        await virtual_clock.advance(12 * SECOND)
+        assert leases == []
+        for connection in taken:
+            await db.release(connection)
+        await virtual_clock.advance(SECOND)
+    (lease,) = [datetime.fromisoformat(at) if isinstance(at, str) else at for at in leases]
+    assert timedelta(0) <= lease - start - timedelta(seconds=42) <= 2 * SECOND

@@ -16,7 +16,7 @@ import pytest
 from cases_kit import BACKENDS, JOBS, SECOND, Job, make, on, serve
 
 from inboxkit import Database, DeclarationError, ack, retry_after
-from inboxkit.errors import InboxkitError
+from inboxkit.errors import InboxkitError, StartupError
 from inboxkit_testing import TestApp, VirtualClock
 
 
@@ -86,7 +86,11 @@ def test_file_that_cannot_be_written_is_told_by_its_path(
                     await tx.execute("INSERT INTO jobs VALUES (8)")
         except InboxkitError as error:
             found.append(str(error))
-        return found
+        app, _ = serve(Database(f"sqlite:///{path}"), JOBS, lambda *_: ack())
+        with pytest.raises(StartupError) as caught:
+            async with app.running():
+                raise AssertionError("it has started")
+        return [*found, str(caught.value)]
 
     try:
         with as_nobody():
