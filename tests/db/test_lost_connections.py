@@ -59,6 +59,9 @@ def test_killed_while_idle(server_cell: Any) -> None:
             await one.fetch("SELECT 1")
         async with db.connection() as killer:
             await _kill_others(killer)  # type: ignore[arg-type]
+            assert db._pool is not None
+            while not all(idle.is_closed for idle in db._pool._idle):  # the end is on its way
+                await killer.fetch("SELECT 1")
             assert await db.fetch_value("SELECT 1") == 1
 
     server_cell.run(main, pool_size=2)
