@@ -153,8 +153,12 @@ class ObservedConnection:
         return self._inner
 
     async def close(self) -> None:
-        self._driver.forget(self)
         self._close_block()
+        if not (self._driver.switch.is_thrown or self._driver.link.is_cut):
+            # When those go on who wait for its end is to be chosen too; the gate opens in any case.
+            with anyio.CancelScope(shield=True):
+                await self._driver.turn("close", self.number)
+        self._driver.forget(self)
         await self._inner.close()
 
     def terminate(self, *, forget: bool = True) -> None:

@@ -23,6 +23,7 @@ from .backends import Choose
 __all__ = ["StatementGate"]
 
 _NUMBERED_TASK = re.compile(r"Task-\d+")
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+", re.IGNORECASE)
 
 
 class StatementGate:
@@ -32,8 +33,8 @@ class StatementGate:
     statement is, BEGIN and COMMIT too.
 
     Those that wait are sorted by instance, name of the task, number of the connection, and arrival,
-    so that an index means the same statement in every run. Name tasks that do the same work
-    (``start_soon(worker, name="worker 1")``): trio starts equals in an order of its own.
+    so that an index means the same statement in every run, on either backend. Name tasks that do the
+    same work (``start_soon(worker, name="worker 1")``): of equals who comes first is the loop's choice.
 
     Args:
         choices: Picks among ``n >= 2`` that wait: a function from ``n`` to an index, or a list of
@@ -52,6 +53,7 @@ class StatementGate:
         self._arrivals = 0
         self._schedule: list[int] = []
         self._turns: list[str] = []
+        self._rivals: list[list[str]] = []
 
     @property
     def schedule(self) -> list[int]:
@@ -66,6 +68,19 @@ class StatementGate:
         """What went through, in order, as ``"instance/connection: statement"``."""
         return list(self._turns)
 
+    def lines(self) -> list[str]:
+        """The turns, each with its number and with those that waited when it was chosen, to be read.
+
+        As ``" 12  b/1: commit    before a/1: claim, c/2: claim"``.
+        """
+        width = max(map(len, self._turns), default=0)
+        lines = []
+        pairs = zip(self._turns, self._rivals, strict=True)
+        for number, (turn, rivals) in enumerate(pairs, 1):
+            rest = f"  before {', '.join(rivals)}" if rivals else ""
+            lines.append(f"{number:>4}  {turn:<{width}}{rest}".rstrip())
+        return lines
+
     def begin(self, keeper: Timekeeper) -> None:
         """Start anew for a run; for the kit."""
         self._keeper = keeper
@@ -73,6 +88,7 @@ class StatementGate:
         self._arrivals = 0
         self._schedule = []
         self._turns = []
+        self._rivals = []
         keeper.idle_hooks.append(self._let_one_through)
         keeper.stall_notes.append(self._describe)
 
@@ -118,6 +134,7 @@ class StatementGate:
         self._waiting.sort(key=lambda waiting: waiting.key)
         waiting = self._waiting.pop(self._choose(len(self._waiting)))
         self._turns.append(waiting.label)
+        self._rivals.append([each.label for each in self._waiting])
         waiting.number = len(self._turns)
         waiting.event.set()
         return True
@@ -152,5 +169,6 @@ class _Waiting:
 
 def _name_of_task() -> str:
     name = anyio.get_current_task().name or ""
-    # asyncio's own names count all tasks of the process, so they sort differently in each run.
-    return "" if _NUMBERED_TASK.fullmatch(name) else name
+    # asyncio's own names count all tasks of the process, and trio's of a callable without a name tell
+    # where it lies in memory, so they sort differently in each run.
+    return "" if _NUMBERED_TASK.fullmatch(name) else _ADDRESS.sub("", name)
