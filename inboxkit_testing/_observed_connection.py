@@ -34,6 +34,8 @@ _BEGIN: Final = {
     ("mysql", "write"): (_READ_COMMITTED, "START TRANSACTION"),
 }
 """How a script begins; the last statement is recorded."""
+_OWN: Final = ("execute", "fetch")
+"""Names of statements that the service wrote itself: they say nothing of what is sent."""
 _COMMIT: Final = Statement("commit", "COMMIT", returns_rows=False)
 _SIGN_OF_LIFE: Final = Statement("notifications", "SELECT 1")
 _ROLLBACK: Final = Statement("rollback", "ROLLBACK", returns_rows=False)
@@ -260,19 +262,20 @@ class ObservedConnection:
         """Wait until it may be sent; then send it before the next checkpoint."""
         driver = self._driver
         operation = describe()
+        text = operation.text if operation.name in _OWN else ""
         await driver.check_alive(operation.name)
         if asks:
-            await driver.turn(operation.name, self.number, self._block)
+            await driver.turn(operation.name, self.number, self._block, text)
         operation = describe()  # others have been sent meanwhile, so its number is another
         if (delay := self._faults.delay_of(operation)) > 0:
             await self._hold_back(delay)
             if asks:
-                await driver.turn(operation.name, self.number, self._block)
+                await driver.turn(operation.name, self.number, self._block, text)
             operation = describe()
         while driver.link.is_cut:
             await driver.link.reached(operation, block=self._block, drop=self.terminate)
             if asks:
-                await driver.turn(operation.name, self.number, self._block)
+                await driver.turn(operation.name, self.number, self._block, text)
             operation = describe()
         if self._faults.crashes_before(operation):
             driver.crash_nowait()

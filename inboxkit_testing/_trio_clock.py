@@ -1,7 +1,7 @@
 """trio in virtual time: a clock that is also an instrument.
 
-Public API only (but for the order of a run with a seed). trio asks its clock for a wait once in each pass of its loop, and only when no task
-is runnable; it passes the absolute deadline, so a jump lands exactly on it.
+Public API only, but for the order of a run with a seed. trio asks its clock for a wait once in each pass
+of its loop, and only when no task is runnable; it passes the absolute deadline, so a jump lands exactly on it.
 """
 
 from __future__ import annotations

@@ -29,6 +29,8 @@ __all__ = ["ChosenOrder"]
 
 _FLAG = "_ALLOW_DETERMINISTIC_SCHEDULING"
 _SOURCE = "_r"
+_MOST_STEPS = 1000
+"""How many steps go before an answer that is there, lest a task that waits for it by turning never ends."""
 
 
 class ChosenOrder(trio.abc.Instrument):
@@ -49,6 +51,8 @@ class ChosenOrder(trio.abc.Instrument):
         self._from_outside: deque[trio.lowlevel.Task] = deque()
         """Woken by I/O or by a thread; they go on, one at a time, when nobody else can."""
         self._woken_outside: set[trio.lowlevel.Task] = set()
+        self._steps = 0
+        """Since the last answer."""
         self._is_io = False
         self._module = sys.modules["trio._core._run"]
         self._source = _Chooser(self._take_one)
@@ -99,10 +103,13 @@ class ChosenOrder(trio.abc.Instrument):
             else:
                 self._ready.append(task)
         self._woken_outside.clear()
-        if count := len(self._ready):
-            batch[:] = [self._ready.pop(self._choose(count) if count > 1 else 0)]
-        elif self._from_outside:
+        count = len(self._ready)
+        if self._from_outside and (not count or self._steps >= _MOST_STEPS):
+            self._steps = 0
             batch[:] = [self._from_outside.popleft()]
+        elif count:
+            self._steps += 1
+            batch[:] = [self._ready.pop(self._choose(count) if count > 1 else 0)]
 
 
 class _Chooser(random.Random):
