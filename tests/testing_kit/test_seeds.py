@@ -95,8 +95,8 @@ def story(url: str, backend: BackendName, seed: int) -> dict[str, Any]:
             async with World(service_noting(log), database) as world:
                 await world.start("a")
                 await world.start("b")
-                for n in range(4):
-                    target = "xyx"[n % 3]
+                for n in range(3):
+                    target = "xyx"[n]
                     await world.publish(STEPS.group(target), b"%d" % n, id=f"{n}", by="ab"[n % 2])
                 await world.advance(SECOND * 1.5)
                 await world.crash("b")
@@ -121,26 +121,27 @@ def test_a_seed_gives_the_same_run_again(
         url = f"mysql://{request.getfixturevalue('emptied_mysql')}"
     else:
         url = url_for(driver, request, tmp_path)
-    runs = [[story(url, backend, seed) for _ in range(2)] for seed in (1, 2)]
+    # In the loop's thread a run is cheap, and what is wrong on a server is mostly wrong there.
+    seeds = range(3) if driver == "inloop" else (5,)
+    runs = [[story(url, backend, seed) for _ in range(2)] for seed in seeds]
     for first, second in runs:
         for what, told in first.items():
             assert second[what] == told, what
-    assert runs[0][0]["turns"] != runs[1][0]["turns"]
+    assert len({repr(first["turns"]) for first, _ in runs}) == len(seeds)
 
 
 def test_a_seed_gives_the_same_run_in_another_process(tmp_path: Path) -> None:
-    def digest(hash_seed: str) -> str:
-        told = subprocess.run(
-            [sys.executable, "-c", _TELL, str(tmp_path / "kit.db")],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            cwd=Path(__file__).parents[2],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return told.stdout
-
-    assert digest("1") == digest("2") != ""
+    path = tmp_path / "kit.db"
+    told = subprocess.run(
+        [sys.executable, "-c", _TELL, str(path)],
+        env={**os.environ, "PYTHONHASHSEED": "1"},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    here = [story(f"sqlite+inloop:///{path}", backend, 5) for backend in ("asyncio", "trio")]  # type: ignore[arg-type]
+    assert told.stdout.splitlines() == [repr(each) for each in here]
 
 
 _TELL = """
@@ -151,26 +152,25 @@ for backend in ("asyncio", "trio"):
 """
 
 
-def test_a_hundred_seeds_are_many_schedules(backend: BackendName, tmp_path: Path) -> None:
-    url = f"sqlite+inloop:///{tmp_path / 'kit.db'}"
-    turns = set()
-    for seed in range(100):
-        clock = VirtualClock()
+def test_a_hundred_seeds_are_many_schedules(backend: BackendName) -> None:
+    async def main(clock: VirtualClock) -> tuple[str, ...]:
+        gate = clock.gate
+        assert gate is not None
 
-        async def work(name: str, clock: VirtualClock) -> None:
-            async with open_test_database(url, clock=clock, instance=name) as database:
-                for _ in range(2):
-                    await database.fetch("SELECT 1")
+        async def work(name: str) -> None:
+            for _ in range(4):
+                await gate.turn("fetch", instance=name)
 
-        async def main(clock: VirtualClock) -> None:
-            async with anyio.create_task_group() as tasks:
-                for name in "abc":
-                    tasks.start_soon(work, name, clock)
+        async with anyio.create_task_group() as tasks:
+            for name in "abc":
+                tasks.start_soon(work, name)
+        return tuple(gate.turns)
 
+    found = {
         run(main, clock, backend=backend, clock=clock, seed=seed)
-        assert clock.gate is not None
-        turns.add(tuple(clock.gate.turns))
-    assert len(turns) >= 99
+        for seed, clock in ((seed, VirtualClock()) for seed in range(100))
+    }
+    assert len(found) >= 98
 
 
 # Which ready task goes next.
@@ -198,11 +198,11 @@ async def race(after: int) -> int:
     return number
 
 
-@pytest.mark.parametrize("after", [0, 1, 4])
+@pytest.mark.parametrize("after", [0, 4])
 def test_a_race_in_memory_is_found_within_a_few_seeds(backend: BackendName, after: int) -> None:
-    numbers = [run(race, after, backend=backend, seed=seed) for seed in range(100)]
-    assert set(numbers[: 20 + 20 * after]) == {1, 2}
-    assert numbers == [run(race, after, backend=backend, seed=seed) for seed in range(100)]
+    numbers = [run(race, after, backend=backend, seed=seed) for seed in range(50)]
+    assert set(numbers) == {1, 2}
+    assert numbers[:20] == [run(race, after, backend=backend, seed=seed) for seed in range(20)]
 
 
 def test_a_race_over_rows_is_found_within_a_few_seeds(backend: BackendName, tmp_path: Path) -> None:
@@ -286,31 +286,23 @@ def test_a_task_that_waits_by_turning_gets_its_answer(backend: BackendName) -> N
     assert run(main, backend=backend, clock=VirtualClock(gate=StatementGate()))
 
 
-def test_callables_without_a_name_sort_alike_in_each_run(backend: BackendName) -> None:
+def test_callables_without_a_name_sort_alike_in_each_run_on_trio() -> None:
     class Asks:
-        def __init__(self, gate: StatementGate, label: str) -> None:
-            self.gate, self.label = gate, label
+        async def __call__(self, gate: StatementGate, label: str) -> None:
+            await gate.turn(label)
 
-        async def __call__(self) -> None:
-            await self.gate.turn(self.label)
-
-    async def main(clock: VirtualClock, kept: list[Any]) -> list[str]:
+    async def main(clock: VirtualClock) -> list[str]:
         gate = clock.gate
         assert gate is not None
-        async with anyio.create_task_group() as tasks:
-            for label in "abcd":
-                kept.append(Asks(gate, label))
-                tasks.start_soon(kept[-1])
+        asking = sorted([Asks() for _ in range(4)], key=id, reverse=True)
+        async with trio.open_nursery() as nursery:
+            for each, label in zip(asking, "abcd", strict=True):
+                nursery.start_soon(each, gate, label)
         return gate.turns
 
-    kept: list[Any] = []
-    found = set()
-    for _ in range(6):
-        kept.append([object() for _ in range(len(kept) % 7)])
-        clock = VirtualClock(gate=StatementGate())
-        found.add(tuple(run(main, clock, kept, backend=backend, clock=clock)))
-        del kept[1::2]
-    assert found == {("/0: a", "/0: b", "/0: c", "/0: d")}
+    # The first to be started lies last in memory.
+    clock = VirtualClock(gate=StatementGate())
+    assert run(main, clock, backend="trio", clock=clock) == ["/0: a", "/0: b", "/0: c", "/0: d"]
 
 
 def test_asyncio_transports_are_not_overtaken(

@@ -223,9 +223,9 @@ def test_tests_with_seeds_run_on_workers_and_under_given(pytester: pytest.Pytest
     from hypothesis import given, settings, strategies as st
 
     class TestGiven:
-        @settings(max_examples=3, database=None)
+        @settings(max_examples=2, database=None)
         @given(n=st.integers(0, 3))
-        @pytest.mark.inbox(seeds=3)
+        @pytest.mark.inbox(seeds=2)
         async def test_given(self, n, virtual_clock):
             assert virtual_clock.gate is not None
             await virtual_clock.sleep(n)
