@@ -173,4 +173,4 @@ def test_nothing_is_done_in_the_order_of_a_set() -> None:
     ]
     assert found == []
     wrong = "self._a: set[str] = set()\nfor a in self._a: ...\nb = [*self._a]\nc = tuple(self._a)\n"
-    assert [line for line, _ in sets_in_turn(ast.parse(wrong))] == [2, 3, 4]
+    assert sorted(line for line, _ in sets_in_turn(ast.parse(wrong))) == [2, 3, 4]
