@@ -31,10 +31,10 @@ async def listener_of(database: Database, included: Sequence[Included]) -> Liste
         DeclarationError: A table's channel would be too long.
         StartupError: A table cannot be described.
     """
-    channels: defaultdict[str, frozenset[str]] = defaultdict(frozenset)
+    channels: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for one in included:
         channel = channel_of(await database.describe(one.spec))
-        channels[channel] |= {one.spec.name}
+        channels[channel][one.spec.name] = None
     return Listener(database.connect_apart, channels, database.wakes, database.clock)
 
 

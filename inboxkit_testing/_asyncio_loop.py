@@ -53,8 +53,12 @@ class AsyncioBackend:
     def new_loop(self) -> asyncio.AbstractEventLoop:
         """The loop factory."""
         assert self._keeper is not None
-        kind = VirtualLoop if self._choose is None else ShuffledLoop
-        self._loop = kind(self._keeper, self._choose)
+        if self._choose is None:
+            self._loop = VirtualLoop(VirtualSelector(self._keeper))
+        else:
+            from ._asyncio_order import ChosenLoop  # noqa: PLC0415 - it is made of the above
+
+            self._loop = ChosenLoop(self._keeper, self._choose)
         return self._loop
 
     async def sleep_until(self, when: float) -> None:
@@ -85,13 +89,17 @@ class VirtualSelector(selectors.BaseSelector):
     """The selector of a virtual loop."""
 
     def __init__(self, keeper: Timekeeper) -> None:
-        self._keeper = keeper
+        self.keeper = keeper
         self._real = selectors.DefaultSelector()
+
+    def poll(self, wait: float) -> list[tuple[selectors.SelectorKey, int]]:
+        """What has come, after at most so many real seconds."""
+        return self._real.select(wait)
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Poll; where nothing came and nothing can run, do what the timekeeper decides."""
-        keeper = self._keeper
-        events = self._real.select(0)
+        keeper = self.keeper
+        events = self.poll(0)
         # asyncio passes 0 when callbacks are ready or a timer is due.
         if events or (timeout is not None and timeout <= 0):
             keeper.progress()
@@ -100,7 +108,7 @@ class VirtualSelector(selectors.BaseSelector):
         wait = keeper.idle(deadline)
         if wait <= 0:
             return []
-        events = self._real.select(wait)
+        events = self.poll(wait)
         if events:
             keeper.progress()
         return events
@@ -141,10 +149,10 @@ def _due_at(when: float) -> float:
 class VirtualLoop(asyncio.SelectorEventLoop):
     """An asyncio loop whose time is a timekeeper's."""
 
-    def __init__(self, keeper: Timekeeper, choose: Choose | None = None) -> None:  # noqa: ARG002
-        self._keeper = keeper
+    def __init__(self, selector: VirtualSelector) -> None:
+        self._keeper = selector.keeper
         self._executor: concurrent.futures.Executor | None = None
-        super().__init__(VirtualSelector(keeper))
+        super().__init__(selector)
 
     def time(self) -> float:
         """Virtual seconds since the run began."""
@@ -216,59 +224,3 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """
         with self._keeper.external("shutdown of the default executor"):
             await super().shutdown_default_executor(*args, **kwargs)
-
-
-class ShuffledLoop(VirtualLoop):
-    """A virtual loop that runs ready task steps in a chosen order.
-
-    Each step takes a slot in asyncio's own queue, and the slot runs whichever of the waiting steps
-    was chosen. Other callbacks keep their order: transports rely on it.
-    """
-
-    def __init__(self, keeper: Timekeeper, choose: Choose | None) -> None:
-        assert choose is not None
-        self._choose = choose
-        self._steps: list[_Step] = []
-        super().__init__(keeper)
-
-    def call_soon(
-        self,
-        callback: Callable[[Unpack[Ts]], object],
-        *args: *Ts,
-        context: Context | None = None,
-    ) -> asyncio.Handle:
-        """As usual, but for the steps of tasks."""
-        if not isinstance(getattr(callback, "__self__", None), asyncio.Task):
-            return super().call_soon(callback, *args, context=context)
-        step = _Step(callback, args, self, context)
-        self._steps.append(step)
-        super().call_soon(self._run_a_step)
-        return step
-
-    def _run_a_step(self) -> None:
-        count = len(self._steps)
-        self._steps.pop(self._choose(count) if count > 1 else 0).run()
-
-
-class _Step(asyncio.Handle):
-    """A task's step that waits for a slot."""
-
-    def __init__(
-        self,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        loop: asyncio.AbstractEventLoop,
-        context: Context | None,
-    ) -> None:
-        super().__init__(callback, args, loop, context)
-        self._what: tuple[Callable[..., object], tuple[Any, ...], Context | None]
-        self._what = (callback, args, context)
-
-    def run(self) -> None:
-        if self.cancelled():
-            return
-        callback, args, context = self._what
-        if context is None:
-            callback(*args)
-        else:
-            context.run(callback, *args)

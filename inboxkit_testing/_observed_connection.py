@@ -34,6 +34,8 @@ _BEGIN: Final = {
     ("mysql", "write"): (_READ_COMMITTED, "START TRANSACTION"),
 }
 """How a script begins; the last statement is recorded."""
+_OWN: Final = ("execute", "fetch")
+"""Names of statements that the service wrote itself: they say nothing of what is sent."""
 _COMMIT: Final = Statement("commit", "COMMIT", returns_rows=False)
 _SIGN_OF_LIFE: Final = Statement("notifications", "SELECT 1")
 _ROLLBACK: Final = Statement("rollback", "ROLLBACK", returns_rows=False)
@@ -153,8 +155,12 @@ class ObservedConnection:
         return self._inner
 
     async def close(self) -> None:
-        self._driver.forget(self)
         self._close_block()
+        if not (self._driver.switch.is_thrown or self._driver.link.is_cut):
+            # When those go on who wait for its end is to be chosen too; the gate opens in any case.
+            with anyio.CancelScope(shield=True):
+                await self._driver.turn("close", self.number)
+        self._driver.forget(self)
         await self._inner.close()
 
     def terminate(self, *, forget: bool = True) -> None:
@@ -256,19 +262,20 @@ class ObservedConnection:
         """Wait until it may be sent; then send it before the next checkpoint."""
         driver = self._driver
         operation = describe()
+        text = operation.text if operation.name in _OWN else ""
         await driver.check_alive(operation.name)
         if asks:
-            await driver.turn(operation.name, self.number, self._block)
+            await driver.turn(operation.name, self.number, self._block, text)
         operation = describe()  # others have been sent meanwhile, so its number is another
         if (delay := self._faults.delay_of(operation)) > 0:
             await self._hold_back(delay)
             if asks:
-                await driver.turn(operation.name, self.number, self._block)
+                await driver.turn(operation.name, self.number, self._block, text)
             operation = describe()
         while driver.link.is_cut:
             await driver.link.reached(operation, block=self._block, drop=self.terminate)
             if asks:
-                await driver.turn(operation.name, self.number, self._block)
+                await driver.turn(operation.name, self.number, self._block, text)
             operation = describe()
         if self._faults.crashes_before(operation):
             driver.crash_nowait()

@@ -35,21 +35,25 @@ def run(
         backend: ``"asyncio"`` or ``"trio"``.
         clock: The time; it starts anew. None: a fresh `VirtualClock`, as good where the main needs
             only `anyio.sleep`.
-        seed: Chooses what goes first. On both backends: the order of statements, by a
-            `StatementGate` over the databases that `open_test_database` opened on this clock; the
-            same seed takes the same schedule on either. On asyncio also: which ready task runs
-            next. Not on trio, where the order within one pass is trio's own coin (under Hypothesis
-            its `random_module` strategy drives it). None: asyncio's own order, and the clock's gate
-            if it has one.
+        seed: Chooses what goes first, statement by statement, by a `StatementGate` over the databases
+            that `open_test_database` opened on this clock (in place of the clock's own gate), and
+            task by task: which of those that are ready takes its next step. What comes from outside,
+            answers and threads, comes when nothing else can happen. So the same seed gives the same
+            run again on the same backend, in any process, if the main keeps to the rules: no real
+            time, no chance that is not seeded, no threads that tell each other. The order of
+            statements that wait is the same on the other backend too, where it does not come of
+            tasks that race each other in memory. None: all go as they come, or in the one order
+            of the clock's own gate.
 
     Raises:
+        StartupError: This version of trio keeps the order of its tasks to itself.
         ClockStalledError: Neither I/O nor time brought anything for the clock's `stall`.
         SleepInTransactionError: Time would have passed inside a transaction of the service's own.
         ClosedError: The clock is in use by another run.
         BaseException: Whatever the main raised, as it is.
     """
     clock = clock or VirtualClock()
-    loop, gate = seeded(backend, seed)
+    loop, gate = seeded(backend, seed, clock)
     with clock.driven(loop, gate) as keeper:
         loop.bind(keeper)
         try:

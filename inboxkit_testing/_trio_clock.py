@@ -1,18 +1,22 @@
 """trio in virtual time: a clock that is also an instrument.
 
-Public API only. trio asks its clock for a wait once in each pass of its loop, and only when no task
-is runnable; it passes the absolute deadline, so a jump lands exactly on it.
+Public API only, but for the order of a run with a seed. trio asks its clock for a wait once in each pass
+of its loop, and only when no task is runnable; it passes the absolute deadline, so a jump lands exactly on it.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 import trio.testing
 
 from ._timekeeper import Timekeeper
 from ._trio_host import TrioHost
+from ._trio_order import ChosenOrder
+
+if TYPE_CHECKING:
+    from .backends import Choose
 
 __all__ = ["TrioBackend"]
 
@@ -22,7 +26,8 @@ _WAIT_ALL_TASKS_BLOCKED = trio.testing.wait_all_tasks_blocked.__code__
 class TrioBackend:
     """A virtual trio run."""
 
-    def __init__(self) -> None:
+    def __init__(self, choose: Choose | None) -> None:
+        self._order = ChosenOrder(choose) if choose is not None else None
         self._clock: TrioClock | None = None
 
     @property
@@ -33,10 +38,13 @@ class TrioBackend:
     def run_options(self) -> dict[str, Any]:
         """What `trio.run` and `trio.lowlevel.start_guest_run` take."""
         assert self._clock is not None
-        return {"clock": self._clock, "instruments": [self._clock]}
+        instruments = [self._clock] if self._order is None else [self._clock, self._order]
+        return {"clock": self._clock, "instruments": instruments}
 
     def bind(self, keeper: Timekeeper) -> None:
-        self._clock = TrioClock(keeper)
+        self._clock = TrioClock(keeper, self._order)
+        if self._order is not None:
+            self._order.fail = keeper.fail
 
     async def sleep_until(self, when: float) -> None:
         await trio.sleep_until(when)
@@ -48,8 +56,9 @@ class TrioBackend:
 class TrioClock(trio.abc.Clock, trio.abc.Instrument):
     """Given to trio as ``clock=`` and in ``instruments=``."""
 
-    def __init__(self, keeper: Timekeeper) -> None:
+    def __init__(self, keeper: Timekeeper, order: ChosenOrder | None) -> None:
         self._keeper = keeper
+        self._order = order
         self._polled = False
         self._stepped: set[trio.lowlevel.Task] = set()
         self._wait_for_all: set[trio.lowlevel.Task] = set()
@@ -70,6 +79,8 @@ class TrioClock(trio.abc.Clock, trio.abc.Instrument):
 
     def deadline_to_sleep_time(self, deadline: float) -> float:
         if deadline <= self._keeper.now_seconds:
+            return 0.0
+        if self._order is not None and self._order.is_held_back():
             return 0.0
         if self._is_all_blocked_awaited():
             # trio wakes these when a wait reaches their cushion, and a jump would overtake them. So

@@ -71,8 +71,12 @@ def open_backend(name: BackendName, *, choose: Choose | None = None) -> VirtualB
 
     Args:
         name: ``"asyncio"`` or ``"trio"``.
-        choose: Picks the next among the task steps that are ready; asyncio only, since on trio the
-            order within a pass is trio's own.
+        choose: Picks the next among the tasks that are ready, in the order in which they became so;
+            what comes from outside then comes when nothing else can happen. None: the loop's own
+            order, which on trio is another in each run.
+
+    Raises:
+        StartupError: This version of trio keeps its order to itself.
     """
     if name == "asyncio":
         from ._asyncio_loop import AsyncioBackend  # noqa: PLC0415 - see above
@@ -85,5 +89,5 @@ def open_backend(name: BackendName, *, choose: Choose | None = None) -> VirtualB
             raise MissingExtraError(
                 "trio is not installed: pip install 'inboxkit[trio]'"
             ) from error
-        return TrioBackend()
+        return TrioBackend(choose)
     raise ValueError(f"expected the backend 'asyncio' or 'trio', got {name!r}")

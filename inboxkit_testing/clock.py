@@ -39,8 +39,8 @@ class VirtualClock:
         stall: Real seconds without anything happening, nor time able to move, after which a run
             ends with `ClockStalledError`.
         frozen: Whether runs start with a clock that only `advance` moves.
-        gate: Lets statements through one at a time; None: they run as they come, or a run's `seed`
-            makes one.
+        gate: Lets statements through one at a time, while ready tasks take turns, the one first that
+            was ready first; None: all go as they come, or a run's `seed` chooses.
     """
 
     is_virtual: Final = True
@@ -196,6 +196,11 @@ class VirtualClock:
     def gate(self) -> StatementGate | None:
         """What lets statements through one at a time, in this run or the last."""
         return self._gate
+
+    @property
+    def own_gate(self) -> StatementGate | None:
+        """The gate of all runs that have no seed; for the kit."""
+        return self._own_gate
 
     @property
     def keeper(self) -> Timekeeper:

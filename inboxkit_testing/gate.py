@@ -10,6 +10,7 @@ trio, and can be given to another gate to see the same run again.
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ from .backends import Choose
 __all__ = ["StatementGate"]
 
 _NUMBERED_TASK = re.compile(r"Task-\d+")
+_LONGEST_TEXT = 60
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+", re.IGNORECASE)
 
 
 class StatementGate:
@@ -32,8 +35,8 @@ class StatementGate:
     statement is, BEGIN and COMMIT too.
 
     Those that wait are sorted by instance, name of the task, number of the connection, and arrival,
-    so that an index means the same statement in every run. Name tasks that do the same work
-    (``start_soon(worker, name="worker 1")``): trio starts equals in an order of its own.
+    so that an index means the same statement in every run, on either backend. Name tasks that do the
+    same work (``start_soon(worker, name="worker 1")``): of equals who comes first is the loop's choice.
 
     Args:
         choices: Picks among ``n >= 2`` that wait: a function from ``n`` to an index, or a list of
@@ -51,7 +54,18 @@ class StatementGate:
         self._waiting: list[_Waiting] = []
         self._arrivals = 0
         self._schedule: list[int] = []
-        self._turns: list[str] = []
+        self._taken_before = 0
+        """How long it was when the choices in use were given."""
+        self._taken: list[tuple[_Waiting, list[_Waiting]]] = []
+        """The turns, each with those that went on waiting."""
+
+    def choose_by(self, choices: Choose | Sequence[int]) -> None:
+        """From here on choose so; the first integer of a list is for the next choice.
+
+        For a chooser that a test gets when its run has begun, such as Hypothesis's ``data``.
+        """
+        self._choices = choices
+        self._taken_before = len(self._schedule)
 
     @property
     def schedule(self) -> list[int]:
@@ -64,7 +78,21 @@ class StatementGate:
     @property
     def turns(self) -> list[str]:
         """What went through, in order, as ``"instance/connection: statement"``."""
-        return list(self._turns)
+        return [waiting.label for waiting, _ in self._taken]
+
+    def lines(self) -> list[str]:
+        """The turns as text: number, who sent what, and those who waited when it was chosen.
+
+        As ``" 12  b/1: claim    before a/1: commit, c/2: claim"``. Where there is no instance, the task
+        is named; of the service's own statements the beginning is shown.
+        """
+        shown = [waiting.shown for waiting, _ in self._taken]
+        width = max(map(len, shown), default=0)
+        rivals = [", ".join(each.shown for each in others) for _, others in self._taken]
+        return [
+            f"{number:>4}  {turn:<{width}}{f'  before {others}' if others else ''}".rstrip()
+            for number, (turn, others) in enumerate(zip(shown, rivals, strict=True), 1)
+        ]
 
     def begin(self, keeper: Timekeeper) -> None:
         """Start anew for a run; for the kit."""
@@ -72,12 +100,19 @@ class StatementGate:
         self._waiting = []
         self._arrivals = 0
         self._schedule = []
-        self._turns = []
+        self._taken_before = 0
+        self._taken = []
         keeper.idle_hooks.append(self._let_one_through)
         keeper.stall_notes.append(self._describe)
 
     async def turn(
-        self, label: str, *, instance: str = "", connection: int = 0, block: Block | None = None
+        self,
+        label: str,
+        *,
+        instance: str = "",
+        connection: int = 0,
+        block: Block | None = None,
+        text: str = "",
     ) -> None:
         """Wait until this statement may go; send it before the next checkpoint.
 
@@ -86,21 +121,22 @@ class StatementGate:
             instance: Whose it is.
             connection: The number of its connection within the instance.
             block: The transaction of the service's own that it belongs to.
+            text: More of it, for `lines`.
 
         Cancellation:
             Passes; the statement was not sent.
         """
-        number = await self._admitted(label, instance, connection)
+        number = await self._admitted(label, instance, connection, text)
         if (delay := self._delays.get(number, 0.0)) <= 0:
             return
         with block.held_back() if block is not None else nullcontext():
             await anyio.sleep(delay)
-            await self._admitted(label, instance, connection)
+            await self._admitted(label, instance, connection, text)
 
-    async def _admitted(self, label: str, instance: str, connection: int) -> int:
+    async def _admitted(self, label: str, instance: str, connection: int, text: str) -> int:
         self._arrivals += 1
         key = (instance, _name_of_task(), connection, self._arrivals)
-        waiting = _Waiting(key, f"{instance}/{connection}: {label}")
+        waiting = _Waiting(key, f"{instance}/{connection}: {label}", text)
         self._waiting.append(waiting)
         try:
             await waiting.event.wait()
@@ -117,8 +153,8 @@ class StatementGate:
             return False
         self._waiting.sort(key=lambda waiting: waiting.key)
         waiting = self._waiting.pop(self._choose(len(self._waiting)))
-        self._turns.append(waiting.label)
-        waiting.number = len(self._turns)
+        self._taken.append((waiting, self._waiting.copy()))
+        waiting.number = len(self._taken)
         waiting.event.set()
         return True
 
@@ -128,8 +164,12 @@ class StatementGate:
             return 0
         if callable(self._choices):
             index = self._choices(count)
+            if not 0 <= index < count:
+                raise ValueError(
+                    f"the chooser of a StatementGate returns an index below {count}, got {index!r}"
+                )
         else:
-            taken = len(self._schedule)
+            taken = len(self._schedule) - self._taken_before
             index = self._choices[taken] % count if taken < len(self._choices) else 0
         self._schedule.append(index)
         return index
@@ -139,18 +179,26 @@ class StatementGate:
         return f"at the gate: {labels}" if labels else ""
 
     def __repr__(self) -> str:
-        return f"<StatementGate {len(self._turns)} turns, schedule {self._schedule}>"
+        return f"<StatementGate {len(self._taken)} turns, schedule {self._schedule}>"
 
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
     key: tuple[str, str, int, int]
     label: str
+    text: str
     event: anyio.Event = field(default_factory=anyio.Event)
     number: int = 0
+
+    @property
+    def shown(self) -> str:
+        who = "" if self.key[0] else self.key[1].rpartition(".")[2].lstrip("_")
+        text = textwrap.shorten(self.text, _LONGEST_TEXT, placeholder=" …")
+        return f"{who}{self.label} {text}".rstrip()
 
 
 def _name_of_task() -> str:
     name = anyio.get_current_task().name or ""
-    # asyncio's own names count all tasks of the process, so they sort differently in each run.
-    return "" if _NUMBERED_TASK.fullmatch(name) else name
+    # asyncio's own names count all tasks of the process, and trio's of a callable without a name tell
+    # where it lies in memory, so they sort differently in each run.
+    return "" if _NUMBERED_TASK.fullmatch(name) else _ADDRESS.sub("", name)

@@ -135,11 +135,14 @@ class ObservedDriver:
         if self.switch.is_thrown:
             await self.switch.stand(what)
 
-    async def turn(self, label: str, connection: int, block: Block | None = None) -> None:
+    async def turn(
+        self, label: str, connection: int, block: Block | None = None, text: str = ""
+    ) -> None:
         """Wait at the gate, if there is one."""
-        gate = self.time.gate
-        if gate is not None:
-            await gate.turn(label, instance=self.instance, connection=connection, block=block)
+        if (gate := self.time.gate) is not None:
+            await gate.turn(
+                label, instance=self.instance, connection=connection, block=block, text=text
+            )
 
     def forget(self, connection: ObservedConnection) -> None:
         """It was closed."""

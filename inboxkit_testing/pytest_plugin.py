@@ -11,6 +11,13 @@ sync ones that use them, must have the scope ``function``.
 Time is virtual. Only a test that uses `inbox_database`, names neither a clock fixture nor
 `inbox_app` or `inbox_world`, and bears no marker, runs in real time, with a `SystemClock`.
 
+``@pytest.mark.inbox(seed=7)`` runs a test in the order of statements and of ready tasks that this seed
+chooses, as `run(seed=7)` does. ``@pytest.mark.inbox(seeds=100)`` runs it in those of the seeds 0 to 99,
+one after another, until one run fails or is skipped. It is one test to pytest, and each run has
+fixtures, a database and an instance of the class of its own; only wider fixtures are shared. A run that
+fails shows its seed, its statements in order and its timeline; ``--inbox-seed=7`` runs it again alone,
+and ``--inbox-seeds=1000`` explores further, or tests without the marker.
+
 An async test under ``@given`` is a run of its own for each example: its clock, its database and its
 async fixtures are made anew. Hypothesis's default deadline, in real time, is off for it.
 
@@ -25,11 +32,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from inboxkit_testing._plugin.collect import choose_parameters, make_items, plan_for
+from inboxkit_testing._plugin.collect import choose_parameters, is_ours, make_items, plan_for
 from inboxkit_testing._plugin.databases import Databases, make_database
 from inboxkit_testing._plugin.options import Options, add_options, read_options
 from inboxkit_testing._plugin.plan import CLOCKS, OPENED, Plan
-from inboxkit_testing._plugin.timelines import kept_if_failed
+from inboxkit_testing._plugin.seeds import explore, seeds_of
+from inboxkit_testing._plugin.timelines import told_if_failed
 
 if TYPE_CHECKING:
     from inboxkit import Service
@@ -42,6 +50,7 @@ __all__: list[str] = []
 _options = pytest.StashKey[Options]()
 _databases = pytest.StashKey[Databases]()
 _plan = pytest.StashKey[Plan | None]()
+_seed = pytest.StashKey[int]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -51,8 +60,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "inbox(seed=None): run this async test in virtual time; the seed chooses the order of "
-        "statements and tasks.",
+        "inbox(seed=None, seeds=None): run this async test in virtual time; a seed chooses the order of "
+        "statements and tasks, seeds=100 tries those of the seeds 0 to 99 until one fails.",
     )
     config.stash[_options] = read_options(config)
     config.stash[_databases] = Databases()
@@ -76,8 +85,26 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    if not is_ours(item) or item.config.getoption("setuponly", False):
+        return None
+    try:
+        seeds = seeds_of(item, item.config.stash[_options])
+    except pytest.fail.Exception:
+        return None  # said in its set-up
+    if len(seeds) < 2:
+        return None
+    explore(item, nextitem, seeds, _seed)
+    return True
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    item.stash[_plan] = plan_for(item)
+    item.stash[_plan] = None
+    if is_ours(item):
+        seeds = seeds_of(item, item.config.stash[_options])
+        seed = item.stash.get(_seed, seeds[0] if seeds else None)
+        item.stash[_plan] = plan_for(item, seed)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -96,8 +123,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
     plan = item.stash.get(_plan, None)
     if plan is None:
         return (yield)
-    folder = item.config.stash[_options].timeline
-    with plan.current(), kept_if_failed(folder, plan) if folder else contextlib.nullcontext():
+    with plan.current(), told_if_failed(item.config.stash[_options].timeline, plan):
         return (yield)
 
 

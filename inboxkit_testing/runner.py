@@ -46,7 +46,7 @@ class VirtualRunner:
     ) -> None:
         self.clock = clock or VirtualClock()
         """The time of this run."""
-        self._loop, self._gate = seeded(backend, seed)
+        self._loop, self._gate = seeded(backend, seed, self.clock)
         self._driven: AbstractContextManager[Timekeeper] | None = None
         self._host: Host | None = None
         self._keeper: Timekeeper | None = None
@@ -137,17 +137,24 @@ class VirtualRunner:
         self.stop()
 
 
-def seeded(backend: BackendName, seed: int | None) -> tuple[VirtualBackend, StatementGate | None]:
+def seeded(
+    backend: BackendName, seed: int | None, clock: VirtualClock
+) -> tuple[VirtualBackend, StatementGate | None]:
     """A loop, and a gate if there is a seed, for one run.
 
-    Two sources of chance: the gate's schedule must not depend on how many ready steps asyncio had to
+    Two sources of chance: the gate's schedule must not depend on how many ready tasks a loop had to
     choose from, or it would not be the same on both backends.
     """
     if seed is None:
-        return open_backend(backend), None
+        # The choices of a gate repeat a run only if there is no other choice in it.
+        return open_backend(backend, choose=None if clock.own_gate is None else _first), None
     steps = Random(f"{seed} steps").randrange  # noqa: S311
     statements = Random(f"{seed} statements").randrange  # noqa: S311
     return open_backend(backend, choose=steps), StatementGate(statements)
+
+
+def _first(_count: int) -> int:
+    return 0
 
 
 class _Call:

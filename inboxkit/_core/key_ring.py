@@ -15,7 +15,7 @@ class KeyRing:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._keys: set[str] = set()
+        self._keys: dict[str, None] = {}
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -28,13 +28,13 @@ class KeyRing:
         with self._lock:
             if key in self._keys:
                 return False
-            self._keys.add(key)
+            self._keys[key] = None
             return True
 
     def drop(self, key: str) -> None:
         """Let a key go."""
         with self._lock:
-            self._keys.discard(key)
+            self._keys.pop(key, None)
 
 
 class Grip:

@@ -55,7 +55,7 @@ class EveryGroupRowLockForm(RowLockForm):
         super().__init__(lender, spec, info, dialect, group=None, cap=cap)
         self._groups = get_every_group(self._table, cap=cap, others=others)
         self._rounds = Rounds()
-        self._busy: set[str] = set()
+        self._busy: dict[str, None] = {}
         """Groups that a claim is at; of a FIFO table, those in work here too."""
         self._at: dict[DriverConnection, tuple[str, RowLockStatements]] = {}
         """The group that each session is at, and its statements."""
@@ -122,7 +122,7 @@ class EveryGroupRowLockForm(RowLockForm):
         """Claim rows of one group. Where there are none to be had, nothing of it stays locked."""
         statements = self._statements.of_group(group)
         is_fifo = self._table.spec.fifo
-        self._busy.add(group)
+        self._busy[group] = None
         self._at[connection] = (group, statements)
         is_over = not is_fifo
         try:
@@ -143,7 +143,7 @@ class EveryGroupRowLockForm(RowLockForm):
     def _leave(self, connection: DriverConnection) -> None:
         group, _ = self._at.pop(connection, (None, None))
         if group is not None:
-            self._busy.discard(group)
+            self._busy.pop(group, None)
 
     def _after(self, connection: DriverConnection) -> Statement | None:
         at = self._at.get(connection)

@@ -108,7 +108,7 @@ class Round:
                 return Renewal(self._reading, unknown=self._expiries, error=error)
             given = frozenset(fence.id for fence, _made in self._holds)
             return Renewal(self._reading, failed=given, error=error)
-        renewed = {id: self._expiries[id] for id in self._renewed}
+        renewed = {id: end for id, end in self._expiries.items() if id in self._renewed}
         missed = ids - self._renewed
         if self._skipped is None:
             return Renewal(self._reading, renewed, failed=missed, error=error)

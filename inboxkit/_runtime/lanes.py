@@ -77,7 +77,7 @@ class Lanes:
         self._ended = anyio.Event()
         self._claiming = 0
         """Lanes that claim, or wait for a place to."""
-        self._in_flight: set[anyio.CancelScope] = set()
+        self._in_flight: dict[anyio.CancelScope, None] = {}
         self._prober: int | None = None
         """The lane that alone looks whether rows have come; None: all may claim."""
         self._paused_until = 0.0
@@ -189,11 +189,11 @@ class Lanes:
         """A cancelled claim may have taken effect: so its answer is waited for, within a bound."""
         self._waker.start_claim()
         with anyio.move_on_after(LONGEST_CLAIM, shield=True) as scope:
-            self._in_flight.add(scope)
+            self._in_flight[scope] = None
             try:
                 return await self._form.claim(limit=limit)
             finally:
-                self._in_flight.discard(scope)
+                self._in_flight.pop(scope, None)
         raise TimeoutError(f"a claim was not answered within {LONGEST_CLAIM:g} s")
 
     async def _go_on(self, lane: int, claim: Claim) -> None:

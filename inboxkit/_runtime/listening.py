@@ -4,7 +4,7 @@ misses is found by the poll."""
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from typing import Protocol
 
@@ -42,7 +42,7 @@ class Listener:
     def __init__(
         self,
         connect: Callable[[], Awaitable[DriverConnection]],
-        channels: Mapping[str, frozenset[str]],
+        channels: Mapping[str, Collection[str]],
         wakes: WakeHub,
         clock: Clock,
     ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import timedelta
 from typing import Final, Protocol
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 import anyio
 
@@ -138,11 +138,11 @@ class HoldBook:
     """All holds of a database in this process, for transactions that let nobody else write."""
 
     def __init__(self) -> None:
-        self._subscriptions: WeakSet[HasHolds] = WeakSet()
+        self._subscriptions: WeakKeyDictionary[HasHolds, None] = WeakKeyDictionary()
 
     def add(self, subscription: HasHolds) -> None:
         """Take a subscription's holds into account for as long as there are any."""
-        self._subscriptions.add(subscription)
+        self._subscriptions[subscription] = None
 
     def transaction_end(self, now: float) -> float | None:
         """The second by which a transaction that begins now must have ended; None: nobody waits.

@@ -10,7 +10,7 @@ import functools
 import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import pytest
 
@@ -18,7 +18,7 @@ from inboxkit_testing._plugin.fixtures import is_async
 from inboxkit_testing._plugin.options import Options
 from inboxkit_testing._plugin.plan import CLOCKS, OPENED, SHARED, Plan, current_plan
 
-__all__ = ["choose_parameters", "make_items", "plan_for"]
+__all__ = ["choose_parameters", "is_ours", "make_items", "plan_for"]
 
 _NAMES = {*CLOCKS, "inbox_app", "inbox_backend", "inbox_database", "inbox_world"}
 _OURS = "_inbox_test"
@@ -52,15 +52,19 @@ def make_items(
     return None
 
 
-def plan_for(item: pytest.Item) -> Plan | None:
-    """How to run the item; None: it is not ours."""
-    if isinstance(item, pytest.Function):
-        given = getattr(item.obj, "hypothesis", None)
-        if given is not None and hasattr(getattr(given, "inner_test", None), _OURS):
-            return Plan(item, is_given=True)
-        if hasattr(item.obj, _OURS):
-            return Plan(item, is_given=False)
-    return None
+def is_ours(item: pytest.Item) -> TypeGuard[pytest.Function]:
+    """Whether it is an async test of ours."""
+    return isinstance(item, pytest.Function) and (_is_given_ours(item) or hasattr(item.obj, _OURS))
+
+
+def plan_for(item: pytest.Function, seed: int | None) -> Plan:
+    """How to run an item of ours."""
+    return Plan(item, is_given=_is_given_ours(item), seed=seed)
+
+
+def _is_given_ours(item: pytest.Function) -> bool:
+    given = getattr(item.obj, "hypothesis", None)
+    return given is not None and hasattr(getattr(given, "inner_test", None), _OURS)
 
 
 def choose_parameters(metafunc: pytest.Metafunc, options: Options) -> None:

@@ -1,4 +1,4 @@
-"""The command line: on which databases and backends tests run."""
+"""The command line: on which databases and backends tests run, and in which orders."""
 
 from __future__ import annotations
 
@@ -22,6 +22,10 @@ class Options:
     backends: tuple[str, ...]
     timeline: Path | None
     """Where failing tests leave their timelines."""
+    seed: int | None = None
+    """The one seed of all tests in virtual time."""
+    seeds: int | None = None
+    """How many seeds they explore, but for those that name one."""
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -45,23 +49,40 @@ def add_options(parser: pytest.Parser) -> None:
         metavar="DIR",
         help="write what happened to rows in each failing test as an HTML page into this folder",
     )
+    group.addoption(
+        "--inbox-seed",
+        default=None,
+        metavar="SEED",
+        help="run async tests in virtual time in the one order that this seed chooses, whatever their markers say",
+    )
+    group.addoption(
+        "--inbox-seeds",
+        default=None,
+        metavar="N",
+        help="run each async test in virtual time in N orders, until one fails, but for those marked with seed=",
+    )
 
 
 def read_options(config: pytest.Config) -> Options:
     """What was chosen.
 
     Raises:
-        pytest.UsageError: A name is unknown, or not installed.
+        pytest.UsageError: A name is unknown, or not installed; a number is none.
     """
     databases = _names(config.getoption("inbox_db") or "sqlite")
     for name in databases:
         _check("--inbox-db", name, DATABASES)
     folder = config.getoption("inbox_timeline")
     timeline = Path(config.invocation_params.dir, folder) if folder else None
+    seed, seeds = _number(config, "--inbox-seed"), _number(config, "--inbox-seeds", least=1)
+    if seed is not None and seeds is not None:
+        raise pytest.UsageError(
+            "--inbox-seed is one order and --inbox-seeds many; give one of them"
+        )
     chosen = config.getoption("inbox_backend")
     if chosen is None:
         installed = tuple(name for name in BACKENDS if _is_installed(name))
-        return Options(databases, installed, timeline)
+        return Options(databases, installed, timeline, seed, seeds)
     backends = _names(chosen)
     for name in backends:
         _check("--inbox-backend", name, BACKENDS)
@@ -69,7 +90,20 @@ def read_options(config: pytest.Config) -> Options:
             raise pytest.UsageError(
                 f"--inbox-backend: {name} is not installed: pip install 'inboxkit[{name}]'"
             )
-    return Options(databases, backends, timeline)
+    return Options(databases, backends, timeline, seed, seeds)
+
+
+def _number(config: pytest.Config, option: str, *, least: int | None = None) -> int | None:
+    text = config.getoption(option)
+    if text is None:
+        return None
+    try:
+        number = int(text)
+    except ValueError:
+        raise pytest.UsageError(f"{option}: expected a whole number, got {text!r}") from None
+    if least is not None and number < least:
+        raise pytest.UsageError(f"{option}: expected at least {least}, got {text!r}")
+    return number
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import pytest
 
 from inboxkit_testing._plugin import fixtures as fixtures_module
 from inboxkit_testing._plugin.fixtures import Deferred, FixtureRun, is_async
+from inboxkit_testing._plugin.seeds import is_in_real_time
 
 if TYPE_CHECKING:
     from inboxkit_testing import Timeline, VirtualClock
@@ -43,10 +44,12 @@ class Plan:
         item: The test.
         is_given: Whether Hypothesis calls it, example by example: each is a run of its own, with
             clocks and fixtures of its own.
+        seed: Chooses the order of its statements and tasks; None: they go as they come.
     """
 
-    def __init__(self, item: pytest.Function, *, is_given: bool) -> None:
+    def __init__(self, item: pytest.Function, *, is_given: bool, seed: int | None) -> None:
         self.item = item
+        self.seed = seed
         self.clock: VirtualClock | None = None
         """The time of the run that goes on; None: real time."""
         self.is_recorded = False
@@ -55,7 +58,6 @@ class Plan:
         """Of the run that goes on, or of the last."""
         self._is_given = is_given
         self._deferred: list[Deferred] = []
-        self._seed = _seed_of(item)
         _refuse_shared(item)
 
     @contextlib.contextmanager
@@ -139,7 +141,7 @@ class Plan:
             if self.clock is None:
                 anyio.run(main, backend=backend)
             else:
-                run(main, backend=backend, clock=self.clock, seed=self._seed)
+                run(main, backend=backend, clock=self.clock, seed=self.seed)
         if failures:
             raise failures[0].with_traceback(_without_ours(failures[0].__traceback__))
 
@@ -155,31 +157,8 @@ class Plan:
                     return {}
                 self.clock = clock = found.function(**found.arguments)
                 return {found: clock}
-        self.clock = None if self._is_in_real_time() else VirtualClock()
+        self.clock = None if is_in_real_time(self.item) else VirtualClock()
         return {}
-
-    def _is_in_real_time(self) -> bool:
-        """A test that asks for a database, and says nothing about time, gets the real one."""
-        names = self.item.fixturenames
-        if {"inbox_app", "inbox_world"}.intersection(names) or self.item.get_closest_marker(
-            "inbox"
-        ) is not None:
-            return False
-        return "inbox_database" in names
-
-
-def _seed_of(item: pytest.Item) -> int | None:
-    marker = item.get_closest_marker("inbox")
-    if marker is None:
-        return None
-    unknown = sorted(marker.kwargs.keys() - {"seed"})
-    seed = marker.kwargs.get("seed")
-    if marker.args or unknown or not (seed is None or isinstance(seed, int)):
-        pytest.fail(
-            f"@pytest.mark.inbox takes seed=, an int or None, and nothing else; got {marker!r}",
-            pytrace=False,
-        )
-    return seed
 
 
 def _refuse_shared(item: pytest.Function) -> None:

@@ -1,4 +1,4 @@
-"""Timelines that failing tests leave behind."""
+"""What failing tests leave behind: the timeline, and with a seed the schedule."""
 
 from __future__ import annotations
 
@@ -16,32 +16,61 @@ from inboxkit_testing._plugin.plan import Plan
 if TYPE_CHECKING:
     from inboxkit_testing import Timeline
 
-__all__ = ["kept_if_failed"]
+__all__ = ["told_if_failed"]
 
 _MOST_LINES = 60
+_MOST_TURNS = 200
 _LONGEST_NAME = 150
 
 
 @contextmanager
-def kept_if_failed(folder: Path, plan: Plan) -> Iterator[None]:
-    """While a test is called: where it fails, write its last run's page and show the last lines."""
-    plan.is_recorded = True
+def told_if_failed(folder: Path | None, plan: Plan) -> Iterator[None]:
+    """While a test is called: where it fails, show the last lines of its last run's timeline, and write
+    all of it as a page.
+
+    With a seed, show what the seed has chosen, and how to run it again.
+
+    Args:
+        folder: Where pages go; None: nowhere, and the timeline is shown with a seed alone.
+        plan: The test's.
+    """
+    plan.is_recorded = folder is not None or plan.seed is not None
     try:
         yield
     except (pytest.skip.Exception, pytest.exit.Exception):
         raise
-    except BaseException:
+    except BaseException as error:
+        if plan.seed is not None:
+            _tell_schedule(plan, plan.seed, error)
         if plan.timeline is not None:
-            _keep(folder, plan.item, plan.timeline)
+            _tell_timeline(folder, plan.item, plan.timeline)
         raise
 
 
-def _keep(folder: Path, item: pytest.Item, timeline: Timeline) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{_file_name(item.nodeid)}.html"
-    timeline.write_html(path, title=item.nodeid)
+def _tell_schedule(plan: Plan, seed: int, error: BaseException) -> None:
+    error.add_note(
+        f"(with the seed {seed}: to run it again, --inbox-seed={seed} or @pytest.mark.inbox(seed={seed}))"
+    )
+    gate = plan.clock.gate if plan.clock is not None else None
+    turns = gate.lines() if gate is not None else []
+    first = f"seed {seed}: {len(turns)} statements took turns"
+    if len(turns) > _MOST_TURNS:
+        first += f", the last {_MOST_TURNS}:"
+    elif turns:
+        first += ":"
+    text = "\n".join([first, *turns[-_MOST_TURNS:]])
+    plan.item.add_report_section("call", "inbox schedule", text)
+
+
+def _tell_timeline(folder: Path | None, item: pytest.Item, timeline: Timeline) -> None:
     lines = timeline.lines()[-_MOST_LINES:]
-    item.add_report_section("call", "inbox timeline", "\n".join([*lines, str(path)]))
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{_file_name(item.nodeid)}.html"
+        timeline.write_html(path, title=item.nodeid)
+        lines.append(str(path))
+    if lines:
+        item.add_report_section("call", "inbox timeline", "\n".join(lines))
 
 
 def _file_name(nodeid: str) -> str:

@@ -140,3 +140,37 @@ def test_a_rule_sees_what_breaks_it(rule: object, source: str) -> None:
 def test_what_is_passed_in_is_fine(source: str) -> None:
     tree = ast.parse(source)
     assert not [*clocks_read(tree), *dice_thrown(tree), *loops_named(tree)]
+
+
+def sets_in_turn(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Loops over attributes that are kept as sets, whose order is another in each process."""
+    kept = {
+        ast.unparse(node.target)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.AnnAssign)
+        and isinstance(node.target, ast.Attribute)
+        and ast.unparse(node.annotation).startswith(("set[", "frozenset[", "WeakSet["))
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.For | ast.comprehension):
+            found: ast.AST = node.iter
+        elif isinstance(node, ast.Starred):
+            found = node.value
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("list", "tuple", "iter"):
+            found = node.args[0] if node.args else node
+        else:
+            continue
+        if (text := ast.unparse(found)) in kept:
+            yield getattr(found, "lineno", 0), text
+
+
+def test_nothing_is_done_in_the_order_of_a_set() -> None:
+    """A seed would not repeat it."""
+    found = [
+        f"{path.name}:{line}: {what}"
+        for path in sources()
+        for line, what in sets_in_turn(ast.parse(path.read_text()))
+    ]
+    assert found == []
+    wrong = "self._a: set[str] = set()\nfor a in self._a: ...\nb = [*self._a]\nc = tuple(self._a)\n"
+    assert sorted(line for line, _ in sets_in_turn(ast.parse(wrong))) == [2, 3, 4]

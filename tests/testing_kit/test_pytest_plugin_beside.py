@@ -151,7 +151,7 @@ def test_misuse_is_told_plainly(pytester: pytest.Pytester) -> None:
         async def wide(): ...
         async def test_wide(wide, virtual_clock): ...
 
-        @pytest.mark.inbox(seeds=100)
+        @pytest.mark.inbox(sneeds=100)
         async def test_marker(): ...
 
         @pytest.fixture
@@ -185,7 +185,7 @@ def test_misuse_is_told_plainly(pytester: pytest.Pytester) -> None:
     for message in (
         "name virtual_clock (it jumps) or frozen_clock (it moves by advance), not both",
         "'wide' has the scope 'module'",
-        "@pytest.mark.inbox takes seed=",
+        "@pytest.mark.inbox: it takes seed= or seeds=",
         "'late' needs the test's loop",
         "no 'clock': the fixture 'inbox_database' is made when the test runs",
         "'twice' has more than one 'yield'",

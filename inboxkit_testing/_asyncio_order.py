@@ -1,0 +1,165 @@
+"""asyncio in virtual time, in an order that is chosen: which ready task goes next, and when I/O comes.
+
+A run is repeated by the same choices only if they are made from the same things each time. So tasks that
+became ready together are sorted by their birth, since anyio and asyncio keep them in sets, which have
+another order in each run. And what comes from outside comes when nothing else can happen: one answer
+at a time, whether it has been there for long or not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections import deque
+from collections.abc import Callable
+from contextvars import Context, copy_context
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from typing_extensions import TypeVarTuple, Unpack
+
+from ._asyncio_loop import VirtualLoop, VirtualSelector
+from ._timekeeper import Timekeeper
+
+if TYPE_CHECKING:
+    from .backends import Choose
+
+__all__ = ["ChosenLoop"]
+
+Ts = TypeVarTuple("Ts")
+
+_MOST_PASSES = 1000
+"""How often the loop turns without a look at I/O, lest a task that waits for it by turning never ends."""
+
+
+class ChosenLoop(VirtualLoop):
+    """A virtual loop that runs one ready task after another, each time a chosen one.
+
+    Only steps of tasks are chosen. Other callbacks keep their order, and a step comes after those
+    that were called for before it: transports rely on both.
+    """
+
+    def __init__(self, keeper: Timekeeper, choose: Choose) -> None:
+        self._choose = choose
+        self._ready_steps: list[_Call] = []
+        self._births: WeakKeyDictionary[asyncio.Task[Any], int] = WeakKeyDictionary()
+        self._born = 0
+        self._chosen = 0
+        self._from_threads: deque[_Call] = deque()
+        super().__init__(_ChosenSelector(keeper, self._take_from_threads))
+
+    def call_soon(
+        self,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.Handle:
+        """As usual, but for the steps of tasks."""
+        task = getattr(callback, "__self__", None)
+        if not isinstance(task, asyncio.Task):
+            return super().call_soon(callback, *args, context=context)
+        if (birth := self._births.get(task)) is None:
+            # Its first step is called for when it is made.
+            self._born = self._births[task] = birth = self._born + 1
+        step = _Call(birth, callback, args, self, context)
+        super().call_soon(self._is_ready, step)
+        return step
+
+    def _is_ready(self, step: _Call) -> None:
+        step.ready_since = self._chosen
+        self._ready_steps.append(step)
+        if len(self._ready_steps) == 1:
+            super().call_soon(self._run_a_step)
+
+    def _run_a_step(self) -> None:
+        self._ready_steps.sort(key=lambda step: (step.ready_since, step.birth))
+        self._chosen += 1
+        count = len(self._ready_steps)
+        step = self._ready_steps.pop(self._choose(count) if count > 1 else 0)
+        try:
+            step.run()
+        finally:
+            if self._ready_steps:  # after those that this one has made ready
+                super().call_soon(self._run_a_step)
+
+    def call_soon_threadsafe(
+        self,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.Handle:
+        """As usual, but when nothing else can happen."""
+        call = _Call(0, callback, args, self, context or copy_context())
+        self._from_threads.append(call)
+        super().call_soon_threadsafe(_wake)
+        return call
+
+    def _take_from_threads(self) -> bool:
+        if not self._from_threads:
+            return False
+        super().call_soon(self._from_threads.popleft().run)
+        return True
+
+
+class _ChosenSelector(VirtualSelector):
+    """Looks at I/O when nothing can run, and lets one thing come at a time.
+
+    Args:
+        keeper: The run's.
+        take_from_threads: Lets one call of a thread go on; whether there was one.
+    """
+
+    def __init__(self, keeper: Timekeeper, take_from_threads: Callable[[], bool]) -> None:
+        super().__init__(keeper)
+        self._take_from_threads = take_from_threads
+        self._passes = 0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """As in any virtual loop, where nothing can run."""
+        if timeout is not None and timeout <= 0 and self._passes < _MOST_PASSES:
+            self._passes += 1
+            self.keeper.progress()
+            return []
+        self._passes = 0
+        if self._take_from_threads():
+            self.keeper.progress()
+            return []
+        return super().select(timeout)
+
+    def poll(self, wait: float) -> list[tuple[selectors.SelectorKey, int]]:
+        """The first that has come, by the age of its file; the others will be there again."""
+        return sorted(super().poll(wait), key=lambda event: event[0].fd)[:1]
+
+
+class _Call(asyncio.Handle):
+    """A callback that waits until it is chosen."""
+
+    def __init__(
+        self,
+        birth: int,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: asyncio.AbstractEventLoop,
+        context: Context | None,
+    ) -> None:
+        super().__init__(callback, args, loop, context)
+        self.birth = birth
+        """Of its task, from 1, in the order in which tasks are made; 0: it is none."""
+        self.ready_since = 0
+        """How many steps had been chosen when it became ready."""
+        self._what: tuple[Callable[..., object], tuple[Any, ...], Context | None]
+        self._what = (callback, args, context)
+
+    def run(self) -> None:
+        """Do it, unless it was cancelled."""
+        if self.cancelled():
+            return
+        callback, args, context = self._what
+        if context is None:
+            callback(*args)
+        else:
+            context.run(callback, *args)
+
+
+def _wake() -> None:
+    """Called for the sake of the loop that turns."""
