@@ -11,7 +11,7 @@ from typing import Any, Final
 from inboxkit._core.spec import Role
 from inboxkit._sql.lease import claim_threshold, largest_attempt
 from inboxkit._sql.statement import Reading
-from inboxkit._sql.table import Table
+from inboxkit._sql.table import VITAL, Table
 from inboxkit.abc import Claim, Claimed, Fence
 from inboxkit.errors import DecodeError
 
@@ -19,9 +19,6 @@ __all__ = ["Claiming"]
 
 _log: Final = logging.getLogger("inboxkit")
 _NO_HEADERS: Final = MappingProxyType[str, str]({})
-_VITAL: Final = frozenset({Role.ID, Role.RETRY_AFTER})
-"""Unread, these set a row aside. A due time in another layout than SQLite's canonical one sorts wrong,
-so the row came early or late."""
 
 
 class Claiming:
@@ -76,7 +73,7 @@ class Claiming:
         id = self._table.id.decode(row[0])
         for column in self._decoded:
             value = values[column.name] = column.decode(values[column.name], id=id)
-            if isinstance(value, DecodeError) and column.role in _VITAL:
+            if isinstance(value, DecodeError) and column.role in VITAL:
                 _set_aside(value, expiry)
                 return None
         attempt, counted, stored = self._count(values)

@@ -23,6 +23,7 @@ from inboxkit._sql.table import bind
 from inboxkit.abc import Claim, DriverConnection, Fence, Renewal, Settled, Work
 from inboxkit.errors import DatabaseError, InboxkitError, OutcomeUnknownError
 
+from .aside import Aside
 from .claiming import Claiming
 from .repeats import FAILED_ASIDE, Repeats
 from .runner import Lender
@@ -66,8 +67,7 @@ class RowLockForm:
         self._cap = cap
         self._sessions: dict[int, DriverConnection] = {}
         self._numbers = itertools.count(1)
-        self._aside: dict[Any, float] = {}
-        """Ids as the driver gave them, with the monotonic second until which they are passed over."""
+        self._aside = Aside()
         self._has_batches = False
         self._repeats = Repeats()
         self._last_reading: Reading | None = None
@@ -104,17 +104,15 @@ class RowLockForm:
     def _claim(
         self, statements: RowLockStatements, limit: int, number: int, reading: Reading
     ) -> Steps[Claim]:
-        aside = {id: end for id, end in self._aside.items() if end > reading.monotonic}
-        self._aside = aside
         rows = yield from statements.claim(
-            now=self._table.instant(reading.now), limit=limit, aside=list(aside)
+            now=self._table.instant(reading.now),
+            limit=limit,
+            aside=self._aside.at(reading.monotonic),
         )
-        claim = self._claiming.read(rows, reading, add(reading.now, _ASIDE), hold=number)
-        if claim.undecodable:
-            read = [claimed.fence.id for claimed in claim.rows]
-            end = reading.monotonic + _ASIDE.total_seconds()
-            aside.update({row[0]: end for row in rows if self._table.id.decode(row[0]) not in read})
-        return claim
+        for row in rows:
+            if not self._table.is_readable(row):
+                self._aside.add(row[0], reading.monotonic + _ASIDE.total_seconds())
+        return self._claiming.read(rows, reading, add(reading.now, _ASIDE), hold=number)
 
     async def renew(
         self,
@@ -277,7 +275,7 @@ class RowLockForm:
         if not self._has_batches:
             return self._repeats.pass_over(id, self._aside, reading)
         # At once: those that were undone with it come before it.
-        self._aside[id] = reading.monotonic + FAILED_ASIDE.total_seconds()
+        self._aside.add(id, reading.monotonic + FAILED_ASIDE.total_seconds())
         return add(reading.now, FAILED_ASIDE)
 
     def _script(self, fence: Fence, settlement: Settlement) -> Script[datetime | None]:
