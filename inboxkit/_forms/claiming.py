@@ -74,7 +74,7 @@ class Claiming:
         for column in self._decoded:
             value = values[column.name] = column.decode(values[column.name], id=id)
             if isinstance(value, DecodeError) and column.role in VITAL:
-                _set_aside(value, expiry)
+                self._set_aside(value, row, expiry)
                 return None
         attempt, counted, stored = self._count(values)
         payload = self._value(values, Role.PAYLOAD)
@@ -112,6 +112,16 @@ class Claiming:
             return attempt, False, attempt
         return attempt, True, attempt + 1
 
+    def _set_aside(self, error: DecodeError, row: tuple[Any, ...], expiry: datetime) -> None:
+        group = self._table.find(Role.GROUP)
+        place = ""
+        if group is not None:
+            place = f" of group {group.decode(row[self._columns.index(group.name)])!r}"
+        # The id as it stands in the table, to find the row by.
+        _log.error(
+            "%s; the row %r%s is set aside until %s", error, row[0], place, expiry.isoformat()
+        )
+
     def _tell_of_unread_attempt(self) -> None:
         if not self._was_told:
             self._was_told = True
@@ -120,7 +130,3 @@ class Claiming:
                 "others",
                 self._table.spec.name,
             )
-
-
-def _set_aside(error: DecodeError, expiry: datetime) -> None:
-    _log.error("%s; the row is set aside until %s", error, expiry.isoformat())
