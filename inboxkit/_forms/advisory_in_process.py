@@ -21,7 +21,7 @@ from .aside import Aside
 from .claiming import Claiming
 from .runner import Connections
 from .settling import Ending, of_releases, of_settlements
-from .working import KeyWork, begun, session_ended
+from .working import KeyWork, session_ended
 
 __all__ = ["Keys", "ProcessAdvisoryForm"]
 
@@ -140,7 +140,7 @@ class ProcessAdvisoryForm:
         """Begin a transaction on a connection of its own; it ends before the key is let go."""
         if fence.hold not in self._held:
             raise session_ended(fence)
-        connection = await begun(self._runner)
+        connection = await self._runner.begin()
 
         async def let_go() -> None:
             self._keys.ring.drop(self._held.pop(fence.hold or 0))

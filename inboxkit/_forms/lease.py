@@ -20,7 +20,7 @@ from .claiming import Claiming
 from .renewing import Round
 from .runner import Connections
 from .settling import Settling, of_releases, of_settlements
-from .working import LeaseWork, begun
+from .working import LeaseWork
 
 __all__ = ["LeaseForm"]
 
@@ -108,7 +108,7 @@ class LeaseForm:
 
     async def begin(self, fence: Fence) -> Work:  # noqa: ARG002 - the row is held by its token
         """Begin a transaction on a connection of its own."""
-        return LeaseWork(self._runner, await begun(self._runner), self._settling)
+        return LeaseWork(self._runner, await self._runner.begin(), self._settling)
 
     async def close(self) -> None:
         """Nothing to let go of: between statements this form holds no connection."""

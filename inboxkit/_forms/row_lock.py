@@ -85,9 +85,8 @@ class RowLockForm:
         limit = min(limit, 1) if self._table.spec.fifo else limit
         self._has_batches = self._has_batches or limit > 1
         number = next(self._numbers)
-        connection = await self._lender.acquire()
+        connection = await self._lender.begin()
         try:
-            await connection.begin(hold=True)
             claim = await self._take(connection, limit, number)
             if claim.rows:
                 self._sessions[number] = connection

@@ -16,7 +16,7 @@ from inboxkit.errors import DatabaseError, OutcomeUnknownError
 from .runner import Lender
 from .settling import Ending, Settling, of_settlements
 
-__all__ = ["CONSTRAINTS", "SAVE", "KeyWork", "LeaseWork", "SavepointWork", "begun", "session_ended"]
+__all__ = ["CONSTRAINTS", "SAVE", "KeyWork", "LeaseWork", "SavepointWork", "session_ended"]
 
 SAVE: Final = Statement("begin", "SAVEPOINT inboxkit_handler", returns_rows=False)
 CONSTRAINTS: Final = (
@@ -28,17 +28,6 @@ _UNDO_BOUND: Final = 5.0
 """Seconds for going back to the savepoint although the task is cancelled; then the session is dropped."""
 
 Moved = Callable[[Fence], Awaitable[Fence | None]]
-
-
-async def begun(lender: Lender) -> DriverConnection:
-    """A connection of the pool inside a new transaction; the caller gives it back."""
-    connection = await lender.acquire()
-    try:
-        await connection.begin(hold=True)
-    except BaseException:
-        await lender.release(connection)
-        raise
-    return connection
 
 
 def session_ended(fence: Fence) -> DatabaseError:

@@ -376,6 +376,30 @@ async def test_an_ack_that_did_not_come_to_pass_is_none(
     assert len(warnings(caplog, "answer to")) == 1
 
 
+@pytest.mark.parametrize(
+    ("inbox_db", "queue"),
+    # Where an advisory lock of the session holds the row, that is gone with it.
+    [cell for cell in CELLS if cell.id not in ("postgres-advisory", "mariadb-advisory")],
+)
+async def test_an_idle_connection_that_has_ended_is_no_failure_of_the_handler(
+    inbox_database: Database, virtual_clock: VirtualClock, queue: Queue, caplog: Any
+) -> None:
+    """The BEGIN finds it, and is sent again on a new one; the claim's too, where that begins one."""
+    await prepare(inbox_database, queue)
+    handler = Effects()
+    async with TestApp(serving(inbox_database, queue, handler)) as test:
+        await test.settle()
+        faults = observed(inbox_database).faults
+        for n in (1, 2):
+            lost = faults.lose_reply(lambda sent: sent.kind == "begin" and sent.script is None)
+            await test.publish(queue, Work(n))
+            assert lost.hits == 1
+    assert effects(inbox_database) == [1, 2]
+    assert [(n, attempt) for n, attempt, _ in handler.runs] == [(1, 1), (2, 1)]
+    assert rows(inbox_database, queue) == []
+    assert [record for record in caplog.records if record.levelname != "INFO"] == []
+
+
 @every_cell
 async def test_a_stop_takes_back_what_was_written_and_the_attempt(
     inbox_database: Database, virtual_clock: VirtualClock, queue: Queue
