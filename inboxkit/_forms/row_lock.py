@@ -142,8 +142,15 @@ class RowLockForm:
         if connection is None or connection.is_closed:
             raise session_ended(fence)
         await connection.execute(SAVE)
-        first = CONSTRAINTS if self._table.dialect.name == "postgres" else ()
-        return SavepointWork(connection, self._script, self._commit, first=first)
+        is_postgres = self._table.dialect.name == "postgres"
+        return SavepointWork(
+            connection,
+            self._script,
+            self._commit,
+            first=CONSTRAINTS if is_postgres else (),
+            # PostgreSQL lets no procedure commit inside a transaction.
+            may_be_another=not is_postgres,
+        )
 
     async def close(self) -> None:
         """Give every session back, with its row."""
