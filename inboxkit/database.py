@@ -28,6 +28,8 @@ from inboxkit.abc import Clock, DialectName, Driver, DriverConnection, ServerClo
 from inboxkit.clock import SystemClock
 from inboxkit.errors import ClosedError, ConnectError, DeclarationError
 
+from ._core.async_only import AsyncOnly
+
 __all__ = ["Connection", "Database", "Record", "Transaction"]
 
 T = TypeVar("T")
@@ -35,7 +37,7 @@ T = TypeVar("T")
 _STATEMENT_TIMEOUT = timedelta(seconds=30)
 
 
-class Database:
+class Database(AsyncOnly):
     """A database, on either backend.
 
     Statements have ``$1`` placeholders on every database. Opened by ``async with``, or by the
