@@ -132,6 +132,7 @@ async def _compose_one(
         table=one.spec.name,
         group=queue.only_group,
         handler=_handler(one),
+        handler_name=one.subscriber.name,
         batch=_batch_size(one),
         decode=_decoder(one),
         make_delivery=_delivery_maker(one, broker, state),

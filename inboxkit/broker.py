@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from . import events
 from ._core.annotations import show
+from ._core.async_only import AsyncOnly
 from ._core.fitting import fits
 from ._core.lease import whole_seconds
 from ._core.rows import NewRow
@@ -33,7 +34,7 @@ RowT = TypeVar("RowT")
 MessageT = TypeVar("MessageT")
 
 
-class Broker:
+class Broker(AsyncOnly):
     """Publishes messages into queues, and wakes those who serve them in this process.
 
     Nothing connects here: `async with Broker(…)`, or a Service, opens the database.

@@ -28,6 +28,8 @@ from inboxkit.abc import Clock, DialectName, Driver, DriverConnection, ServerClo
 from inboxkit.clock import SystemClock
 from inboxkit.errors import ClosedError, ConnectError, DeclarationError
 
+from ._core.async_only import AsyncOnly
+
 __all__ = ["Connection", "Database", "Record", "Transaction"]
 
 T = TypeVar("T")
@@ -35,7 +37,7 @@ T = TypeVar("T")
 _STATEMENT_TIMEOUT = timedelta(seconds=30)
 
 
-class Database:
+class Database(AsyncOnly):
     """A database, on either backend.
 
     Statements have ``$1`` placeholders on every database. Opened by ``async with``, or by the
@@ -252,7 +254,8 @@ class Database:
         Cancellation:
             Rolls back. A COMMIT or ROLLBACK that has begun is finished first, within a bound.
         """
-        return Block(transaction_on(self.connection()), "transaction")
+        lending = connection_on(self, self._open_pool().transaction())
+        return Block(transaction_on(lending, is_begun=True), "transaction")
 
     async def execute(self, sql: str, /, *parameters: Any) -> int:
         """Run one statement on a connection of its own, and commit it.
@@ -303,9 +306,19 @@ class Database:
             DatabaseBusyError: A new one was needed, and the database could not be reached.
             ClosedError: The database is not open.
         """
-        if self._pool is None:
-            raise self._not_open()
-        return await self._pool.acquire(wait=wait)
+        return await self._open_pool().acquire(wait=wait)
+
+    async def begin(self) -> DriverConnection:
+        """Take a session for the runtime, inside a transaction that lasts as long as a row is in work.
+
+        An idle session that turns out to have ended is replaced.
+
+        Raises:
+            PoolTimeoutError: None became free within 30 seconds.
+            DatabaseBusyError: The database could not be reached, or the lock not be had.
+            ClosedError: The database is not open.
+        """
+        return await self._open_pool().begin(hold=True)
 
     async def release(self, connection: DriverConnection, /) -> None:
         """Take back what `acquire` lent; one inside a transaction is rolled back first.
@@ -353,9 +366,12 @@ class Database:
         return info
 
     def _lent(self) -> AbstractAsyncContextManager[DriverConnection]:
+        return self._open_pool().connection()
+
+    def _open_pool(self) -> Pool:
         if self._pool is None:
             raise self._not_open()
-        return self._pool.connection()
+        return self._pool
 
     def _not_open(self) -> ClosedError:
         return ClosedError(

@@ -16,6 +16,7 @@ from anyio.abc import TaskStatus
 from ._core.backoff import Backoff
 from ._core.handler import is_async
 from ._core.settlement import FailurePolicy
+from ._db.blocks import Block
 from ._including import Included, check_included
 from ._including_together import check_middleware, check_together
 from ._runtime.plan import BatchMiddleware, Middleware, Wrapping
@@ -268,8 +269,7 @@ class Service:
         if stop.error is not None:
             raise stop.error
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[Handle]:
+    def running(self) -> AbstractAsyncContextManager[Handle]:
         """Serve beside the block's body, which starts once all subscriptions claim.
 
         For a caller's own task group: no signal handlers are installed. Leaving the block stops the
@@ -279,6 +279,10 @@ class Service:
             StartupError: It cannot start.
             Exception: What ended it, as for `run`; the body is cancelled then.
         """
+        return Block(self._running(), "running", cure="async with service.running(): …")
+
+    @asynccontextmanager
+    async def _running(self) -> AsyncIterator[Handle]:
         stop = Stop()
         handle = Handle(anyio.Event(), stop)
         body_error: BaseException | None = None

@@ -199,7 +199,7 @@ class _Gathering:
                     hold.runs.append(run)
             case Ended() if place in self._runs:
                 self._runs.pop(place).ended = moment
-            case _ if isinstance(event, _ENDS_HOLD) and hold is not None:
+            case _ if hold is not None and _is_end(event, hold):
                 del self._holds[place]
                 hold.end = moment
         if isinstance(event, FINAL):
@@ -242,10 +242,18 @@ class _Gathering:
             self._runs.pop(place).ended = moment
 
 
+def _is_end(event: events.RowEvent, hold: Hold) -> bool:
+    """An answer that was lost has ended the session too, where one held the row."""
+    is_cut = isinstance(event, events.OutcomeUnknown) and hold.is_by_connection
+    return is_cut or isinstance(event, _ENDS_HOLD)
+
+
 def may_be_settled(life: Life) -> bool:
     """Whether somebody may have settled it without being able to say so."""
-    return _was_found_gone(life) or any(
-        hold.death is not None and _was_about_to_settle(hold) for hold in life.holds
+    return (
+        _was_found_gone(life)
+        or _is_outcome_unknown(life)
+        or any(hold.death is not None and _was_about_to_settle(hold) for hold in life.holds)
     )
 
 
@@ -254,6 +262,15 @@ def _was_found_gone(life: Life) -> bool:
         isinstance(moment.event, events.OutcomeUnknown) and moment.event.is_gone
         for moment in life.moments
     )
+
+
+def _is_outcome_unknown(life: Life) -> bool:
+    """Whether the answer to its last settlement was lost with the session that held it, so that nobody
+    could look what became of it; a claim afterwards shows that it was not written."""
+    last = life.holds[-1] if life.holds else None
+    if last is None or last.end is None or not last.is_by_connection:
+        return False
+    return isinstance(last.end.event, events.OutcomeUnknown)
 
 
 def _was_about_to_settle(hold: Hold) -> bool:

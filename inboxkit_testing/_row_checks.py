@@ -113,7 +113,7 @@ def _may_be_given_back(one: Hold, other: Hold) -> bool:
     if isinstance(event, events.Released):
         return event.given_back
     # A row lock counts nothing before the settlement.
-    return isinstance(event, events.Lost) and one.is_by_connection
+    return isinstance(event, events.Lost | events.OutcomeUnknown) and one.is_by_connection
 
 
 def _was_stopped(hold: Hold) -> bool:

@@ -115,7 +115,7 @@ def lease_exclusiveness(history: History) -> None:
 def _late_write(hold: Hold, claim: Moment, history: History) -> Moment | None:
     """What was written for a hold although somebody had claimed the row since."""
     writes = [moment for moment, _ in hold.renewals]
-    if hold.end is not None and not isinstance(hold.end.event, events.Lost):
+    if hold.end is not None and not isinstance(hold.end.event, events.Lost | events.OutcomeUnknown):
         writes.append(hold.end)
     for write in writes:
         # What was written just before may be logged just after.

@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import Any, Protocol, Self, runtime_checkable
 
 from inboxkit import Delivery, Inbox, InboxQueue, InboxSpec, Outcome, Service, Subscriber
-from inboxkit.errors import DeclarationError
+from inboxkit._core.async_only import AsyncOnly
+from inboxkit.errors import ClosedError, DeclarationError
 
 from ._reading import read_rows
 
@@ -69,7 +70,7 @@ class SubscriberLog:
         return f"{len(self.calls)}: {self.calls!r}" if self.calls else "none"
 
 
-class TestApp:
+class TestApp(AsyncOnly):
     """Runs a service in virtual time, as an async context manager.
 
     Its clock is its database's, which has to be a `VirtualClock` (the fixture `inbox_database` takes
@@ -97,6 +98,7 @@ class TestApp:
         self._clock = clock
         self._logs: dict[str, SubscriberLog] = {}
         self._resources = AsyncExitStack()
+        self._was_entered = False
         self.outcomes: list[Outcome] = []
         """What handlers answered, in order."""
         for subscriber in service.subscribers:
@@ -104,6 +106,7 @@ class TestApp:
         service.use(self._record, batch=self._record_batch)
 
     async def __aenter__(self) -> Self:
+        self._was_entered = True
         await self._resources.__aenter__()
         await self._resources.enter_async_context(self.service.running())
         await self._clock.settle()
@@ -118,17 +121,32 @@ class TestApp:
         return await self._resources.__aexit__(kind, error, traceback)
 
     async def publish(self, queue: InboxQueue[Any, Any] | str, message: Any, **columns: Any) -> Any:
-        """Publish, and return the row's id when all that it caused now has happened."""
+        """Publish, and return the row's id when all that it caused now has happened.
+
+        Raises:
+            ClosedError: The block has not been entered.
+        """
+        self._check_entered()
         id = await self.broker.publish(queue, message, **columns)
         await self._clock.settle()
         return id
 
     async def advance(self, by: timedelta) -> None:
-        """Let so much virtual time pass; what falls due on the way happens in order."""
+        """Let so much virtual time pass; what falls due on the way happens in order.
+
+        Raises:
+            ClosedError: The block has not been entered.
+        """
+        self._check_entered()
         await self._clock.advance(by)
 
     async def settle(self) -> None:
-        """Return when everything that can happen now has happened."""
+        """Return when everything that can happen now has happened.
+
+        Raises:
+            ClosedError: The block has not been entered.
+        """
+        self._check_entered()
         await self._clock.settle()
 
     def subscriber(self, which: Subscriber[Any, Any] | str) -> SubscriberLog:
@@ -152,7 +170,12 @@ class TestApp:
         return found[0]
 
     async def rows(self, table: type[Inbox] | InboxSpec) -> list[Any]:
-        """All rows of a table, in the order of their ids."""
+        """All rows of a table, in the order of their ids.
+
+        Raises:
+            ClosedError: The block has not been entered.
+        """
+        self._check_entered()
         return await read_rows(self.database, table)
 
     async def pending(self, table: type[Inbox] | InboxSpec) -> list[Any]:
@@ -171,6 +194,14 @@ class TestApp:
         if spec.name in self.service.dead_letter_tables:
             return rows
         return [row for row in rows if self._is_dead(spec, row) and not _is_finished(spec, row)]
+
+    def _check_entered(self) -> None:
+        """Until then nothing serves, and the tables that the service makes at its start are not there."""
+        if not self._was_entered:
+            raise ClosedError(
+                f"TestApp of service {self.service.name!r} does not run yet: enter it first, by "
+                "async with TestApp(service) as app"
+            )
 
     def _is_dead(self, spec: InboxSpec, row: Any) -> bool:
         if spec.group is None:

@@ -11,6 +11,7 @@ from typing import Any, Self
 import anyio
 
 from inboxkit import Broker, Database, Inbox, InboxQueue, InboxSpec, Service
+from inboxkit._core.async_only import AsyncOnly
 from inboxkit.errors import ClosedError, DatabaseError, DeclarationError
 
 from ._reading import read_rows
@@ -27,7 +28,7 @@ __all__ = ["World"]
 _LONGEST_STEP = 15.0
 
 
-class World(Population):
+class World(Population, AsyncOnly):
     """Several instances of a service over one real database, in one virtual time.
 
     Each has its own clock and its own view of the database, which can be cut, made to fail, and

@@ -1,4 +1,4 @@
-"""What `transaction()` and `connection()` return: of use only in ``async with``, and it says so."""
+"""What `transaction()`, `connection()` and `running()` return: of use only in ``async with``, and it says so."""
 
 from __future__ import annotations
 
@@ -16,12 +16,16 @@ class Block(AbstractAsyncContextManager[T], Generic[T]):
 
     Args:
         manager: Enters and leaves.
-        kind: What it gives: ``"transaction"`` or ``"connection"``.
+        kind: The method's name.
+        cure: How it is meant; None: as a transaction or connection is.
     """
 
-    def __init__(self, manager: AbstractAsyncContextManager[T], kind: str) -> None:
+    def __init__(
+        self, manager: AbstractAsyncContextManager[T], kind: str, *, cure: str | None = None
+    ) -> None:
         self._manager = manager
         self._kind = kind
+        self._cure = cure
 
     async def __aenter__(self) -> T:
         return await self._manager.__aenter__()
@@ -37,6 +41,8 @@ class Block(AbstractAsyncContextManager[T], Generic[T]):
     @property
     def cure(self) -> str:
         """How it is meant."""
+        if self._cure is not None:
+            return f"write: {self._cure}"
         name = "tx" if self._kind == "transaction" else "connection"
         return f"write: async with ….{self._kind}() as {name}: await {name}.execute(…)"
 

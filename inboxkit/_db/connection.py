@@ -260,27 +260,39 @@ async def connection_on(
 
 @asynccontextmanager
 async def transaction_on(
-    lending: AbstractAsyncContextManager[Connection],
+    lending: AbstractAsyncContextManager[Connection], *, is_begun: bool = False
 ) -> AsyncIterator[Transaction]:
-    """A transaction for a block; what runs after its commit runs when the connection is back."""
+    """A transaction for a block; what runs after its commit runs when the connection is back.
+
+    Args:
+        lending: Lends the connection.
+        is_begun: It is inside the transaction already.
+    """
     transaction: Transaction | None = None
     try:
-        async with lending as connection, _begun(connection) as transaction:
-            yield transaction
+        async with lending as connection:
+            if not is_begun:
+                await _begin(connection)
+            async with _ended(connection) as transaction:
+                yield transaction
     finally:
         if transaction is not None:
             await transaction._run_after_commit()
 
 
-@asynccontextmanager
-async def _begun(connection: Connection) -> AsyncIterator[Transaction]:
-    driver = connection._driver
+async def _begin(connection: Connection) -> None:
     with connection._used("begin"):
-        if driver.in_transaction:
+        if connection._driver.in_transaction:
             raise DatabaseError(
                 "begin: a transaction is open on this connection already; tx.transaction() nests one"
             )
-        await driver.begin()
+        await connection._driver.begin()
+
+
+@asynccontextmanager
+async def _ended(connection: Connection) -> AsyncIterator[Transaction]:
+    """The transaction that has begun: committed at the end, or rolled back."""
+    driver = connection._driver
     transaction = Transaction(connection._database, driver, connection._use)
     try:
         yield transaction

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 
 from inboxkit._db.connection import Connection, Transaction, Use
+from inboxkit._db.placeholders import parse
 from inboxkit._sql.statement import Answer, Script
 from inboxkit.abc import DriverConnection
 from inboxkit.errors import ClosedError, DatabaseError, EncodeError, TransactionHeldError
@@ -111,8 +112,21 @@ class HandlerTransaction(Transaction):
         self, name: str, sql: str, parameters: tuple[Any, ...], *, returns_rows: bool = True
     ) -> Answer:
         with self._noted(name):
+            self._refuse_ends(name, sql)
             await self._begin(name)
             return await super()._send(name, sql, parameters, returns_rows=returns_rows)
+
+    def _refuse_ends(self, name: str, sql: str) -> None:
+        """What has been written would be committed without the settlement, or the row's lock let go."""
+        keyword = parse(sql, self.database.dialect).ends_transaction
+        if keyword:
+            raise DatabaseError(
+                f"{name}: {keyword} would end delivery.tx, which commits together with the delivery's "
+                "ack and is rolled back by any other outcome; nothing was sent. Return an outcome, undo "
+                "a part by `async with delivery.tx.transaction()`, or write what is to last whatever "
+                "comes of the delivery in delivery.database.transaction()",
+                statement=name,
+            )
 
     def _make_nested(self) -> Transaction:
         course = self._course
@@ -158,8 +172,8 @@ class HandlerTransaction(Transaction):
             course.check(name)
         elif not (course.connection.in_transaction or course.connection.is_closed):
             raise DatabaseError(
-                f"{name}: a statement of the handler has ended its transaction (COMMIT, ROLLBACK, or on "
-                "MariaDB and MySQL one that changes a table's definition); nothing was sent, since it "
+                f"{name}: a statement of the handler has ended its transaction (a procedure that commits, "
+                "or on MariaDB and MySQL one that changes a table's definition); nothing was sent, since it "
                 "would be committed by itself",
                 statement=name,
             )

@@ -1,4 +1,5 @@
-"""Reads a statement's text: its ``$1`` placeholders, its first keyword, and whether it writes.
+"""Reads a statement's text: its ``$1`` placeholders, its first keyword, whether it writes or ends a
+transaction.
 
 Pure text. Literals, quoted identifiers, comments and (on PostgreSQL) dollar-quoted strings are
 passed over, by the rules of each dialect; MariaDB's and MySQL's as their default SQL mode has them.
@@ -25,6 +26,7 @@ _COMMON: Final = r"""
   | (?P<quoted>    '[^']*(?:'|\Z) | "[^"]*(?:"|\Z) {quoted} )
   | {dialect}
     (?P<word>      [^\W\d][\w$]* )
+  | (?P<end>       ; )
   | \$(?P<number>  \d+ )
 """
 _PATTERNS: Final[dict[DialectName, re.Pattern[str]]] = {
@@ -38,6 +40,7 @@ _PATTERNS: Final[dict[DialectName, re.Pattern[str]]] = {
           | (?P<block>     /\* )
           | (?P<quoted>    '(?:[^'\\]+|\\.)*(?:'|\Z) | "(?:[^"\\]+|\\.)*(?:"|\Z) | `[^`]*(?:`|\Z) )
           | (?P<word>      [^\W\d][\w$]* )
+          | (?P<end>       ; )
           | \$(?P<number>  \d+ )
         """,
         re.VERBOSE | re.DOTALL,
@@ -83,6 +86,10 @@ class Parsed:
     writes: bool
     """Whether it may change rows or tables, as far as its words tell (a SELECT that calls a
     function which writes is not noticed)."""
+    ends_transaction: str = ""
+    """The keyword of the first statement in it that ends the transaction that it is sent in; empty
+    where there is none, as far as its words tell (a procedure may end it too, and on MariaDB and MySQL
+    a statement that changes a table's definition)."""
     pieces: tuple[str, ...] = ()
     """Not on SQLite: the text between the placeholders, one piece more than `numbers`."""
     numbers: tuple[int, ...] = ()
@@ -100,7 +107,7 @@ def _parsed(text: str, dialect: DialectName) -> Parsed:
     pieces: list[str] = []
     between: list[str] = []
     numbers: list[int] = []
-    words: list[str] = []
+    statements: list[list[str]] = [[]]
     count = position = copied = 0
     while (token := pattern.search(text, position)) is not None:
         position = token.end()
@@ -108,7 +115,9 @@ def _parsed(text: str, dialect: DialectName) -> Parsed:
             case "block":
                 position = _end_of_comment(text, position, nested=dialect == "postgres")
             case "word":
-                words.append(token[0].upper())
+                statements[-1].append(token[0].upper())
+            case "end":
+                statements.append([])
             case "number":
                 count = max(count, int(token["number"]))
                 if dialect == "sqlite":
@@ -120,12 +129,14 @@ def _parsed(text: str, dialect: DialectName) -> Parsed:
                     copied = position
             case _:
                 pass
+    words = [word for statement in statements for word in statement]
     keyword = words[0] if words else ""
     return Parsed(
         "".join((*pieces, text[copied:])) if pieces else text,
         count,
         keyword,
         _writes(keyword, words),
+        _ends_transaction(statements, dialect),
         () if dialect == "sqlite" else (*between, text[copied:]),
         tuple(numbers),
     )
@@ -165,6 +176,24 @@ def _end_of_comment(text: str, position: int, *, nested: bool) -> int:
         elif nested:
             depth += 1
     return len(text) if depth else position
+
+
+def _ends_transaction(statements: Sequence[Sequence[str]], dialect: DialectName) -> str:
+    for words in statements:
+        match [word for word in words if word not in ("WORK", "TRANSACTION")]:
+            case ["CREATE", *_]:
+                break  # of a trigger or a function: what follows may be its body
+            case ["ROLLBACK", "TO", *_]:
+                pass
+            case ["COMMIT" | "END" | "ROLLBACK" | "ABORT" as keyword, *_]:
+                return keyword
+            case ["BEGIN" | "START" as keyword, *_] if dialect == "mysql":
+                return keyword  # commits what is open, and begins another
+            case ["PREPARE", *_] if words[1:2] == ["TRANSACTION"]:
+                return "PREPARE TRANSACTION"
+            case _:
+                pass
+    return ""
 
 
 def _writes(keyword: str, words: list[str]) -> bool:

@@ -73,6 +73,53 @@ class Pool:
         finally:
             await self.release(connection)
 
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[DriverConnection]:
+        """Lend a connection inside a transaction for a block; what is not committed is rolled back."""
+        connection = await self.begin()
+        try:
+            yield connection
+        finally:
+            await self.release(connection)
+
+    async def begin(self, *, hold: bool = False) -> DriverConnection:
+        """Take a connection, which must be given to `release` again, and begin a transaction on it.
+
+        One that was idle may have ended unnoticed: where the BEGIN finds that, it is repeated on a new
+        one, once, since nothing else was sent. What ended one, a restart of the server or a firewall,
+        mostly ended all, so the other idle ones are dropped too.
+
+        Args:
+            hold: As for `DriverConnection.begin`.
+
+        Raises:
+            DatabaseError: As `acquire` does, and `DriverConnection.begin`.
+
+        Cancellation:
+            Leaks nothing.
+        """
+        connection = await self.acquire()
+        try:
+            await connection.begin(hold=hold)
+        except DatabaseBusyError:
+            has_ended = connection.is_closed
+            await self.release(connection)
+            if not has_ended:
+                raise
+        except BaseException:
+            await self.release(connection)
+            raise
+        else:
+            return connection
+        self._drop_idle()
+        connection = await self.acquire()
+        try:
+            await connection.begin(hold=hold)
+        except BaseException:
+            await self.release(connection)
+            raise
+        return connection
+
     async def acquire(self, *, wait: bool = True) -> DriverConnection:
         """Take a connection, which must be given to `release` again.
 
@@ -157,6 +204,11 @@ class Pool:
             await connection.close()
             self._check_open()
         return connection
+
+    def _drop_idle(self) -> None:
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.terminate()
 
     def _check_open(self) -> None:
         if self._is_closed:

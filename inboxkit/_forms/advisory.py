@@ -20,6 +20,7 @@ from inboxkit.abc import Claim, DriverConnection, Fence, Renewal, Settled, Work
 from inboxkit.errors import DatabaseError
 
 from .advisory_endings import Endings, ending_script
+from .aside import Aside
 from .claiming import Claiming
 from .runner import Lender
 from .settling import Ending, of_releases, of_settlements
@@ -60,8 +61,7 @@ class SessionAdvisoryForm:
         self._holds: dict[int, _Hold] = {}
         self._numbers = itertools.count(1)
         self._claims = 0
-        self._aside: dict[Any, float] = {}
-        """Ids as the driver gives them, with the monotonic second until which they are passed over."""
+        self._aside = Aside()
         self._endings = Endings(table, statements, self._aside)
 
     async def claim(self, *, limit: int) -> Claim:
@@ -221,7 +221,7 @@ class _Search:
         number: int,
         *,
         most: int,
-        aside: dict[Any, float],
+        aside: Aside,
     ) -> None:
         self._table = table
         self._statements = statements
@@ -244,8 +244,7 @@ class _Search:
     def _try_candidates(self, most: int, reading: Reading) -> Steps[tuple[Claim | None, bool]]:
         now = self._table.instant(reading.now)
         answer = yield self._statements.candidates(now=now, limit=most)
-        for id in [id for id, end in self._aside.items() if end <= reading.monotonic]:
-            del self._aside[id]
+        self._aside.at(reading.monotonic)  # forgets those whose time is over
         tried: set[Any] = set()
         for id, key in answer.rows:
             if key in tried or self._is_aside(id):
@@ -262,7 +261,9 @@ class _Search:
         return None, bool(answer.rows)
 
     def _is_aside(self, id: Any) -> bool:
-        return bool(self._aside) and self._table.id.encode(self._table.id.decode(id)) in self._aside
+        return (
+            len(self._aside) > 0 and self._table.id.encode(self._table.id.decode(id)) in self._aside
+        )
 
     def _take(self, id: Any, reading: Reading, now: Any) -> Steps[Claim | None]:
         try:

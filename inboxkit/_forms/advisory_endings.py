@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 from inboxkit._core.lease import add, fit
 from inboxkit._core.settlement import Verb
@@ -17,6 +16,7 @@ from inboxkit._sql.table import Table
 from inboxkit.abc import Settled
 from inboxkit.errors import InboxkitError, OutcomeUnknownError
 
+from .aside import Aside
 from .repeats import Repeats
 from .settling import Ending
 
@@ -68,11 +68,10 @@ class Endings:
     Args:
         table: The rows'.
         statements: Its writes.
-        aside: Rows that claims pass over, as the driver takes their ids, with the monotonic seconds of
-            their ends.
+        aside: Rows that claims pass over.
     """
 
-    def __init__(self, table: Table, statements: AdvisoryWrites, aside: dict[Any, float]) -> None:
+    def __init__(self, table: Table, statements: AdvisoryWrites, aside: Aside) -> None:
         self._table = table
         self._statements = statements
         self._aside = aside

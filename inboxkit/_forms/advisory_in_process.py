@@ -17,10 +17,11 @@ from inboxkit._sql.table import Table
 from inboxkit.abc import Claim, Claimed, Fence, Renewal, Settled, Work
 
 from .advisory_endings import Endings, ending_script
+from .aside import Aside
 from .claiming import Claiming
 from .runner import Connections
 from .settling import Ending, of_releases, of_settlements
-from .working import KeyWork, begun, session_ended
+from .working import KeyWork, session_ended
 
 __all__ = ["Keys", "ProcessAdvisoryForm"]
 
@@ -64,8 +65,7 @@ class ProcessAdvisoryForm:
         self._held: dict[int, str] = {}
         """The keys of rows in work, by the numbers that stand for sessions elsewhere."""
         self._numbers = itertools.count(1)
-        self._aside: dict[Any, float] = {}
-        """Ids as the driver gave them, with the monotonic second until which they are passed over."""
+        self._aside = Aside()
         self._endings = Endings(table, statements, self._aside)
 
     async def claim(self, *, limit: int) -> Claim:
@@ -88,22 +88,23 @@ class ProcessAdvisoryForm:
     ) -> Steps[tuple[Claim, dict[int, str]]]:
         """Under the write lock, so that nobody else takes keys meanwhile."""
         now = self._table.instant(reading.now)
-        for id in [id for id, end in self._aside.items() if end <= reading.monotonic]:
-            del self._aside[id]
         claimed: list[Claimed] = []
         keys: dict[int, str] = {}
         ids: list[Any] = []
         undecodable = 0
         while (wanted := limit - len(claimed)) > 0:
             answer = yield self._statements.candidates(
-                now=now, limit=wanted, keys=self._keys.ring.keys, ids=tuple(self._aside)
+                now=now,
+                limit=wanted,
+                keys=self._keys.ring.keys,
+                ids=self._aside.at(reading.monotonic),
             )
             for *row, key in answer.rows:
                 number = next(self._numbers)
                 until = add(reading.now, _ASIDE)
                 read = self._claiming.read([tuple(row)], reading, until, hold=number).rows
                 if not read:
-                    self._aside[row[0]] = reading.monotonic + _ASIDE.total_seconds()
+                    self._aside.add(row[0], reading.monotonic + _ASIDE.total_seconds())
                     undecodable += 1
                 elif grip.take(key):
                     claimed += read
@@ -139,7 +140,7 @@ class ProcessAdvisoryForm:
         """Begin a transaction on a connection of its own; it ends before the key is let go."""
         if fence.hold not in self._held:
             raise session_ended(fence)
-        connection = await begun(self._runner)
+        connection = await self._runner.begin()
 
         async def let_go() -> None:
             self._keys.ring.drop(self._held.pop(fence.hold or 0))

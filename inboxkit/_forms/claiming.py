@@ -11,7 +11,7 @@ from typing import Any, Final
 from inboxkit._core.spec import Role
 from inboxkit._sql.lease import claim_threshold, largest_attempt
 from inboxkit._sql.statement import Reading
-from inboxkit._sql.table import Table
+from inboxkit._sql.table import VITAL, Table
 from inboxkit.abc import Claim, Claimed, Fence
 from inboxkit.errors import DecodeError
 
@@ -19,9 +19,6 @@ __all__ = ["Claiming"]
 
 _log: Final = logging.getLogger("inboxkit")
 _NO_HEADERS: Final = MappingProxyType[str, str]({})
-_VITAL: Final = frozenset({Role.ID, Role.RETRY_AFTER})
-"""Unread, these set a row aside. A due time in another layout than SQLite's canonical one sorts wrong,
-so the row came early or late."""
 
 
 class Claiming:
@@ -76,8 +73,8 @@ class Claiming:
         id = self._table.id.decode(row[0])
         for column in self._decoded:
             value = values[column.name] = column.decode(values[column.name], id=id)
-            if isinstance(value, DecodeError) and column.role in _VITAL:
-                _set_aside(value, expiry)
+            if isinstance(value, DecodeError) and column.role in VITAL:
+                self._set_aside(value, row, expiry)
                 return None
         attempt, counted, stored = self._count(values)
         payload = self._value(values, Role.PAYLOAD)
@@ -115,6 +112,16 @@ class Claiming:
             return attempt, False, attempt
         return attempt, True, attempt + 1
 
+    def _set_aside(self, error: DecodeError, row: tuple[Any, ...], expiry: datetime) -> None:
+        group = self._table.find(Role.GROUP)
+        place = ""
+        if group is not None:
+            place = f" of group {group.decode(row[self._columns.index(group.name)])!r}"
+        # The id as it stands in the table, to find the row by.
+        _log.error(
+            "%s; the row %r%s is set aside until %s", error, row[0], place, expiry.isoformat()
+        )
+
     def _tell_of_unread_attempt(self) -> None:
         if not self._was_told:
             self._was_told = True
@@ -123,7 +130,3 @@ class Claiming:
                 "others",
                 self._table.spec.name,
             )
-
-
-def _set_aside(error: DecodeError, expiry: datetime) -> None:
-    _log.error("%s; the row is set aside until %s", error, expiry.isoformat())

@@ -64,6 +64,7 @@ class EveryGroupForm(LeaseForm):
             found = self._rounds.known(limit, reading.monotonic)
             if found is None:
                 found = yield from self._look(now, reading, limit)
+            aside = self._aside.at(reading.monotonic)
             turns, tried = yield from self._guarded(found.turns, limit)
             rows: Sequence[Row] = ()
             if turns:
@@ -73,17 +74,25 @@ class EveryGroupForm(LeaseForm):
                     expiry=self._table.get(Role.LOCKED_UNTIL).encode(end),
                     limit=limit,
                     most=self._most(turns, limit) if self._rounds.is_whole(found) else 1,
+                    aside=aside,
                 )
+            self._pass_over(rows, reading)
             groups = [row[self._group_at] for row in rows]
             return _Taken(self._claiming.read(rows, reading, end), found, groups, tried)
 
         taken = await self._runner.run(Script("claim", steps, "write"))
         # Only now: a claim that failed gave nobody a turn.
         more = self._rounds.took(taken.found, taken.groups, taken.tried, limit=limit)
-        return replace(taken.claim, more=more)
+        # A group that goes on without a row has perhaps another that is due.
+        return replace(taken.claim, more=more or taken.claim.undecodable > 0)
 
     def _look(self, now: Any, reading: Reading, limit: int) -> Steps[Found]:
-        look = Look(self._rounds.after, self._rounds.served, max(_few(limit), _MOST_FOUND))
+        look = Look(
+            self._rounds.after,
+            self._rounds.served,
+            max(_few(limit), _MOST_FOUND),
+            aside=self._aside.at(reading.monotonic),
+        )
         answer = yield self._groups.look(look, now=now)
         turns = [Turn(name, bool(again)) for name, again, _ in answer.rows if name is not None]
         return self._rounds.first(Found(turns, answer.rows[0][2], reading.monotonic))

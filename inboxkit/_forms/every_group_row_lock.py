@@ -96,7 +96,8 @@ class EveryGroupRowLockForm(RowLockForm):
             group: end for group, end in self._resting.items() if end > reading.monotonic
         }
         without = [*self._resting, *(self._busy if self._table.spec.fifo else ())]
-        look = Look(after, self._rounds.served, _MOST_FOUND, without)
+        aside = self._aside.at(reading.monotonic)
+        look = Look(after, self._rounds.served, _MOST_FOUND, without, aside)
         answer = yield self._groups.look(look, now=self._table.instant(reading.now))
         turns = [Turn(name, bool(again)) for name, again, _ in answer.rows if name is not None]
         return _Seen(Found(turns, answer.rows[0][2], reading.monotonic), after, reading)

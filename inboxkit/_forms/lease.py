@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
 
 from inboxkit._core.lease import ExpirySteps, expiry
 from inboxkit._core.settlement import Settlement
 from inboxkit._core.spec import InboxSpec, Role
 from inboxkit._sql.dialect import Dialect
 from inboxkit._sql.info import TableInfo
+from inboxkit._sql.lease import Row
 from inboxkit._sql.statement import Reading, Script, Steps
 from inboxkit._sql.table import bind
 from inboxkit.abc import Claim, Fence, Renewal, Settled, Work
 
+from .aside import Aside
 from .claiming import Claiming
 from .renewing import Round
 from .runner import Connections
 from .settling import Settling, of_releases, of_settlements
-from .working import LeaseWork, begun
+from .working import LeaseWork
 
 __all__ = ["LeaseForm"]
 
@@ -45,9 +46,8 @@ class LeaseForm:
         self._steps = steps
         self._statements = dialect.lease(self._table, group=group, cap=cap)
         self._claiming = Claiming(self._table, cap=cap)
-        self._aside: dict[Any, float] = {}
-        """Heads that cannot be read, by their ids as the driver gave them, with the monotonic second until
-        which they are passed over."""
+        self._aside = Aside()
+        """Heads of FIFO groups that cannot be read."""
         self._settling = Settling(runner, self._table, self._statements, steps=steps)
 
     holds_together = False
@@ -71,21 +71,25 @@ class LeaseForm:
             end = expiry(
                 reading.now, self._lease, steps=self._steps, precision=self._table.precision
             )
-            aside = {id: until for id, until in self._aside.items() if until > reading.monotonic}
             rows = yield from self._statements.claim(
                 now=self._table.instant(reading.now),
                 expiry=self._table.get(Role.LOCKED_UNTIL).encode(end),
                 limit=limit,
-                aside=tuple(aside),
+                aside=self._aside.at(reading.monotonic),
             )
-            claim = self._claiming.read(rows, reading, end)
-            if self._table.spec.fifo and claim.undecodable:
-                # It was the head, and would be again: the group goes on without it.
-                aside[rows[0][0]] = reading.monotonic + self._lease.total_seconds()
-            self._aside = aside
-            return claim
+            self._pass_over(rows, reading)
+            return self._claiming.read(rows, reading, end)
 
         return await self._runner.run(Script("claim", steps, self._statements.claim_transaction))
+
+    def _pass_over(self, rows: Sequence[Row], reading: Reading) -> None:
+        """A FIFO head that cannot be read has got no lease, which would keep its group from others: it
+        is passed over here, and the group goes on without it."""
+        if not self._table.spec.fifo:
+            return
+        for row in rows:
+            if not self._table.is_readable(row):
+                self._aside.add(row[0], reading.monotonic + self._lease.total_seconds())
 
     async def renew(self, holds: Sequence[tuple[Fence, Reading]], *, timeout: float) -> Renewal:
         """Prolong leases in one statement that waits for no row, within `timeout` seconds."""
@@ -104,7 +108,7 @@ class LeaseForm:
 
     async def begin(self, fence: Fence) -> Work:  # noqa: ARG002 - the row is held by its token
         """Begin a transaction on a connection of its own."""
-        return LeaseWork(self._runner, await begun(self._runner), self._settling)
+        return LeaseWork(self._runner, await self._runner.begin(), self._settling)
 
     async def close(self) -> None:
         """Nothing to let go of: between statements this form holds no connection."""

@@ -8,6 +8,8 @@ from typing import Any, Final
 from inboxkit._core.lease import add
 from inboxkit.abc import Reading
 
+from .aside import Aside
+
 __all__ = ["FAILED_ASIDE", "Repeats"]
 
 FAILED_ASIDE: Final = timedelta(seconds=10)
@@ -25,12 +27,12 @@ class Repeats:
         self._counts: dict[Any, tuple[int, float]] = {}
         """By id, with the monotonic second at which it is forgotten."""
 
-    def pass_over(self, id: Any, aside: dict[Any, float], reading: Reading) -> datetime | None:
+    def pass_over(self, id: Any, aside: Aside, reading: Reading) -> datetime | None:
         """Note a failure, and put the row aside at the third; returns until when.
 
         Args:
             id: As the driver takes it.
-            aside: Rows that claims pass over, with the monotonic seconds of their ends.
+            aside: Rows that claims pass over.
             reading: The settlement's, or one before.
         """
         now = reading.monotonic
@@ -39,5 +41,5 @@ class Repeats:
         self._counts[id] = count, now + _KEPT
         if count <= _AT_ONCE:
             return None
-        aside[id] = now + FAILED_ASIDE.total_seconds()
+        aside.add(id, now + FAILED_ASIDE.total_seconds())
         return add(reading.now, FAILED_ASIDE)

@@ -23,6 +23,7 @@ from inboxkit._sql.table import bind
 from inboxkit.abc import Claim, DriverConnection, Fence, Renewal, Settled, Work
 from inboxkit.errors import DatabaseError, InboxkitError, OutcomeUnknownError
 
+from .aside import Aside
 from .claiming import Claiming
 from .repeats import FAILED_ASIDE, Repeats
 from .runner import Lender
@@ -66,8 +67,7 @@ class RowLockForm:
         self._cap = cap
         self._sessions: dict[int, DriverConnection] = {}
         self._numbers = itertools.count(1)
-        self._aside: dict[Any, float] = {}
-        """Ids as the driver gave them, with the monotonic second until which they are passed over."""
+        self._aside = Aside()
         self._has_batches = False
         self._repeats = Repeats()
         self._last_reading: Reading | None = None
@@ -85,9 +85,8 @@ class RowLockForm:
         limit = min(limit, 1) if self._table.spec.fifo else limit
         self._has_batches = self._has_batches or limit > 1
         number = next(self._numbers)
-        connection = await self._lender.acquire()
+        connection = await self._lender.begin()
         try:
-            await connection.begin(hold=True)
             claim = await self._take(connection, limit, number)
             if claim.rows:
                 self._sessions[number] = connection
@@ -104,17 +103,15 @@ class RowLockForm:
     def _claim(
         self, statements: RowLockStatements, limit: int, number: int, reading: Reading
     ) -> Steps[Claim]:
-        aside = {id: end for id, end in self._aside.items() if end > reading.monotonic}
-        self._aside = aside
         rows = yield from statements.claim(
-            now=self._table.instant(reading.now), limit=limit, aside=list(aside)
+            now=self._table.instant(reading.now),
+            limit=limit,
+            aside=self._aside.at(reading.monotonic),
         )
-        claim = self._claiming.read(rows, reading, add(reading.now, _ASIDE), hold=number)
-        if claim.undecodable:
-            read = [claimed.fence.id for claimed in claim.rows]
-            end = reading.monotonic + _ASIDE.total_seconds()
-            aside.update({row[0]: end for row in rows if self._table.id.decode(row[0]) not in read})
-        return claim
+        for row in rows:
+            if not self._table.is_readable(row):
+                self._aside.add(row[0], reading.monotonic + _ASIDE.total_seconds())
+        return self._claiming.read(rows, reading, add(reading.now, _ASIDE), hold=number)
 
     async def renew(
         self,
@@ -145,8 +142,15 @@ class RowLockForm:
         if connection is None or connection.is_closed:
             raise session_ended(fence)
         await connection.execute(SAVE)
-        first = CONSTRAINTS if self._table.dialect.name == "postgres" else ()
-        return SavepointWork(connection, self._script, self._commit, first=first)
+        is_postgres = self._table.dialect.name == "postgres"
+        return SavepointWork(
+            connection,
+            self._script,
+            self._commit,
+            first=CONSTRAINTS if is_postgres else (),
+            # PostgreSQL lets no procedure commit inside a transaction.
+            may_be_another=not is_postgres,
+        )
 
     async def close(self) -> None:
         """Give every session back, with its row."""
@@ -277,7 +281,7 @@ class RowLockForm:
         if not self._has_batches:
             return self._repeats.pass_over(id, self._aside, reading)
         # At once: those that were undone with it come before it.
-        self._aside[id] = reading.monotonic + FAILED_ASIDE.total_seconds()
+        self._aside.add(id, reading.monotonic + FAILED_ASIDE.total_seconds())
         return add(reading.now, FAILED_ASIDE)
 
     def _script(self, fence: Fence, settlement: Settlement) -> Script[datetime | None]:

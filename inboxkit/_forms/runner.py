@@ -36,6 +36,16 @@ class Lender(Protocol):
         """
         ...
 
+    async def begin(self) -> DriverConnection:
+        """Take a session, and begin a transaction that holds a row: `DriverConnection.begin` with `hold`.
+
+        An idle session that turns out to have ended is replaced.
+
+        Raises:
+            DatabaseError: As `acquire` does; or nothing was begun.
+        """
+        ...
+
     async def release(self, connection: DriverConnection, /) -> None:
         """Take a session back; one inside a transaction is rolled back first, a closed one forgotten."""
         ...

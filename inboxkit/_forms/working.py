@@ -11,12 +11,12 @@ import anyio
 from inboxkit._core.settlement import Settlement
 from inboxkit._sql.statement import Script, Statement
 from inboxkit.abc import DriverConnection, Fence, Settled
-from inboxkit.errors import DatabaseError, OutcomeUnknownError
+from inboxkit.errors import DatabaseBusyError, DatabaseError, OutcomeUnknownError
 
 from .runner import Lender
 from .settling import Ending, Settling, of_settlements
 
-__all__ = ["CONSTRAINTS", "SAVE", "KeyWork", "LeaseWork", "SavepointWork", "begun", "session_ended"]
+__all__ = ["CONSTRAINTS", "SAVE", "KeyWork", "LeaseWork", "SavepointWork", "session_ended"]
 
 SAVE: Final = Statement("begin", "SAVEPOINT inboxkit_handler", returns_rows=False)
 CONSTRAINTS: Final = (
@@ -24,21 +24,13 @@ CONSTRAINTS: Final = (
 )
 """A deferred constraint would fail at the COMMIT, which also ends what holds the row."""
 _UNDO: Final = Statement("rollback", "ROLLBACK TO SAVEPOINT inboxkit_handler", returns_rows=False)
+_FIND: Final = Statement(
+    "settle savepoint", "RELEASE SAVEPOINT inboxkit_handler", returns_rows=False
+)
 _UNDO_BOUND: Final = 5.0
 """Seconds for going back to the savepoint although the task is cancelled; then the session is dropped."""
 
 Moved = Callable[[Fence], Awaitable[Fence | None]]
-
-
-async def begun(lender: Lender) -> DriverConnection:
-    """A connection of the pool inside a new transaction; the caller gives it back."""
-    connection = await lender.acquire()
-    try:
-        await connection.begin(hold=True)
-    except BaseException:
-        await lender.release(connection)
-        raise
-    return connection
 
 
 def session_ended(fence: Fence) -> DatabaseError:
@@ -51,12 +43,15 @@ def session_ended(fence: Fence) -> DatabaseError:
 
 def _check_open(connection: DriverConnection) -> None:
     """What the handler ended by a statement of its own cannot be committed with the settlement."""
-    if connection.is_closed or connection.in_transaction:
-        return
-    raise DatabaseError(
-        "settle: a statement of the handler has ended its transaction (COMMIT, ROLLBACK, or on MariaDB "
-        "and MySQL a statement that changes a table's definition), so that it cannot be committed "
-        "together with the settlement; run such statements outside of delivery.tx",
+    if not (connection.is_closed or connection.in_transaction):
+        raise _has_ended()
+
+
+def _has_ended() -> DatabaseError:
+    return DatabaseError(
+        "settle: a statement of the handler has ended its transaction (a procedure that commits, or on "
+        "MariaDB and MySQL a statement that changes a table's definition), so that it cannot be "
+        "committed together with the settlement; run such statements outside of delivery.tx",
         statement="settle",
     )
 
@@ -105,6 +100,8 @@ class SavepointWork:
         script: Writes a settlement.
         commit: Commits it, due again at that instant, and gives the session back.
         first: Sent before it.
+        may_be_another: Whether the handler may have begun another transaction than that of the
+            savepoint, which is then looked for first.
     """
 
     def __init__(
@@ -114,8 +111,10 @@ class SavepointWork:
         commit: Callable[[Fence, datetime | None], Awaitable[Settled]],
         *,
         first: tuple[Statement, ...] = (),
+        may_be_another: bool = False,
     ) -> None:
         self._first = first
+        self._may_be_another = may_be_another
         self._script = script
         self._commit = commit
         self.connection = connection
@@ -130,6 +129,8 @@ class SavepointWork:
         """Write and commit; where the write fails, back to the savepoint, so that the row is kept."""
         try:
             _check_open(self.connection)
+            if self._may_be_another:
+                await self._check_same()
             for statement in self._first:
                 await self.connection.execute(statement)
             due = await self.connection.run(self._script(fence, settlement))
@@ -137,6 +138,14 @@ class SavepointWork:
             await self.rollback()
             raise
         return await self._commit(fence, due)
+
+    async def _check_same(self) -> None:
+        try:
+            await self.connection.execute(_FIND)
+        except DatabaseBusyError:
+            raise
+        except DatabaseError as error:
+            raise _has_ended() from error
 
     async def rollback(self) -> None:
         """Back to the savepoint; the session is dropped where there is none any more."""

@@ -14,7 +14,7 @@ from inboxkit.abc import ClaimForm, Settled
 
 from .batches import Sizes
 from .held import Held, Release, Stage
-from .reporting import Reporter
+from .reporting import GONE, Reporter
 
 __all__ = ["Ender"]
 
@@ -159,6 +159,7 @@ class Ender:
             f"the settlements of {len(failed)} rows of one batch were undone together, since {why}; the "
             "rows are handed out again, one by one",
             culprits[0][1] if culprits else None,
+            held=(culprits or failed)[0][0],
         )
 
     def _take_answer(
@@ -171,7 +172,11 @@ class Ender:
             case "lost" | "gone":
                 self._pause(held, _SHORTEST_PAUSE.total_seconds())
                 held.lost.set()
-                self._report.lost(held, "its connection ended before its settlement was written")
+                is_gone = answer.result == "gone"
+                reason = (
+                    GONE if is_gone else "its connection ended before its settlement was written"
+                )
+                self._report.lost(held, reason, is_gone=is_gone)
             case "failed":
                 self._sizes.failed(held.id)
                 if answer.due is not None:
@@ -182,14 +187,11 @@ class Ender:
                     self._report.trouble(
                         f"row {held.id!r} could not be settled; it is handed out again after {rest}",
                         answer.error,
+                        held=held,
                     )
             case "unknown":
                 self._pause(held, _SHORTEST_PAUSE.total_seconds())
-                self._report.trouble(
-                    f"row {held.id!r}: the answer to its settlement was lost; if it was not written, "
-                    "the row is handed out again",
-                    answer.error,
-                )
+                self._report.outcome_unknown(held, error=answer.error)
 
     def _written(self, held: Held, ending: Settlement | Release, answer: Settled) -> None:
         if isinstance(ending, Release):

@@ -10,10 +10,12 @@ from typing import Any
 
 import anyio
 
-from inboxkit._core.outcomes import Ack, Drop, Outcome, Retry, ack
+from inboxkit._core.handler import handler_name
+from inboxkit._core.outcomes import Outcome
 from inboxkit._core.settlement import Ending, Failed, Returned, Undecodable
 from inboxkit.errors import ClosedError, DecodeError, Settle
 
+from .answers import checked
 from .delivery import Delivery
 from .held import Held
 from .plan import CallNext, Plan
@@ -62,9 +64,9 @@ async def _run(held: Held, plan: Plan, delivery: Delivery[Any, Any]) -> Handled:
     for middleware in reversed(plan.middleware):
         call = partial(_call_middleware, middleware, call)
     try:
-        return Handled(Returned(_checked(await call(delivery))))
+        return Handled(Returned(await call(delivery)))
     except Settle as signal:
-        return Handled(Returned(_checked(signal.outcome)))
+        return Handled(Returned(checked(signal.outcome, "a middleware")))
     except anyio.get_cancelled_exc_class():
         if anyio.current_effective_deadline() == -math.inf:
             raise
@@ -80,7 +82,8 @@ async def _run(held: Held, plan: Plan, delivery: Delivery[Any, Any]) -> Handled:
 
 
 async def _call_middleware(middleware: Any, call_next: CallNext, delivery: Any) -> Outcome:
-    return _checked(await middleware(delivery, call_next))
+    who = f"middleware {handler_name(middleware)!r}"
+    return checked(await middleware(delivery, call_next), who)
 
 
 async def _call_handler(held: Held, plan: Plan, delivery: Delivery[Any, Any]) -> Outcome:
@@ -101,7 +104,7 @@ async def _call_handler(held: Held, plan: Plan, delivery: Delivery[Any, Any]) ->
             held.has_returned = not held.stop_asked
             raise
         if held.lost_error is None and held.cut_error is None:
-            return _checked(returned)
+            return checked(returned, f"handler {plan.handler_name!r}")
     if held.lost_error is not None:
         held.cancel()  # now the middleware, once it has seen this
         raise held.lost_error
@@ -112,16 +115,6 @@ async def _call_handler(held: Held, plan: Plan, delivery: Delivery[Any, Any]) ->
     if held.cut_error is not None:
         raise held.cut_error
     raise TimeoutError(f"the handler did not end within {plan.timeout}")
-
-
-def _checked(outcome: object) -> Outcome:
-    if outcome is None:
-        return ack()
-    if isinstance(outcome, Ack | Retry | Drop):
-        return outcome
-    raise TypeError(
-        f"a handler returns ack(), retry(), retry_after(…), drop(…) or None, not {type(outcome).__name__}"
-    )
 
 
 def _ends_service(error: BaseException | None) -> bool:

@@ -10,10 +10,12 @@ from typing import Any
 
 import anyio
 
+from inboxkit._core.handler import handler_name
 from inboxkit._core.outcomes import Ack, Drop, Outcome, Retry, ack
 from inboxkit._core.settlement import Failed, Returned, Undecodable
 from inboxkit.errors import ClosedError, DecodeError, Settle
 
+from .answers import shown
 from .batches import Batch
 from .delivery import Delivery
 from .handling import Handled
@@ -80,12 +82,15 @@ async def _run(batch: Batch, plan: Plan, deliveries: Deliveries) -> list[Handled
     for middleware in reversed(plan.batch_middleware):
         call = partial(_call_middleware, middleware, call)
     try:
-        return [Handled(Returned(outcome)) for outcome in _matched(await call(deliveries), count)]
+        return [Handled(Returned(outcome)) for outcome in await call(deliveries)]
     except _UnmatchedError as error:
         failed = Handled(Failed(), error)
         return [Handled(Returned(one)) if one is not None else failed for one in error.outcomes]
     except Settle as signal:
-        return [Handled(Returned(outcome)) for outcome in _matched(signal.outcome, count)]
+        return [
+            Handled(Returned(outcome))
+            for outcome in _matched(signal.outcome, count, "a middleware")
+        ]
     except anyio.get_cancelled_exc_class():
         if anyio.current_effective_deadline() == -math.inf:
             raise
@@ -102,7 +107,8 @@ async def _run(batch: Batch, plan: Plan, deliveries: Deliveries) -> list[Handled
 async def _call_middleware(
     middleware: Any, call_next: BatchCallNext, deliveries: Deliveries
 ) -> list[Outcome]:
-    return _matched(await middleware(deliveries, call_next), len(deliveries))
+    who = f"middleware {handler_name(middleware)!r}"
+    return _matched(await middleware(deliveries, call_next), len(deliveries), who)
 
 
 async def _call_handler(batch: Batch, plan: Plan, deliveries: Deliveries) -> list[Outcome]:
@@ -124,7 +130,7 @@ async def _call_handler(batch: Batch, plan: Plan, deliveries: Deliveries) -> lis
                 batch.note_return()
             raise
         if batch.lost_error is None:
-            return _matched(returned, count)
+            return _matched(returned, count, f"handler {plan.handler_name!r}")
     if batch.lost_error is not None:
         batch.cancel()  # now the middleware, once it has seen this
         raise batch.lost_error
@@ -143,7 +149,7 @@ class _UnmatchedError(TypeError):
         self.outcomes = outcomes
 
 
-def _matched(returned: object, count: int) -> list[Outcome]:
+def _matched(returned: object, count: int, who: str) -> list[Outcome]:
     """An outcome for each delivery, from what a handler of batches may return.
 
     Raises:
@@ -156,21 +162,21 @@ def _matched(returned: object, count: int) -> list[Outcome]:
         return [returned] * count
     if not isinstance(returned, list | tuple):
         raise _UnmatchedError(
-            "a handler of batches returns ack(), retry(), retry_after(…), drop(…), a list of them or "
-            f"None, not {type(returned).__name__}",
+            f"{who} of batches returns ack(), retry(), retry_after(…), drop(…), a list of them or None, "
+            f"not {shown(returned)}",
             [None] * count,
         )
     if len(returned) != count:
         raise _UnmatchedError(
-            f"a handler of {count} deliveries returned a list of {len(returned)} outcomes; it returns "
+            f"{who} of {count} deliveries returned a list of {len(returned)} outcomes; it returns "
             "one for each delivery, in their order",
             [None] * count,
         )
     found = [one if isinstance(one, Ack | Retry | Drop) else None for one in returned]
     if wrong := [place for place, one in enumerate(found) if one is None]:
-        kinds = sorted({type(returned[place]).__name__ for place in wrong})
+        kinds = sorted({shown(returned[place]) for place in wrong})
         raise _UnmatchedError(
-            f"{len(wrong)} of the {count} outcomes that a handler of {count} deliveries returned are "
+            f"{len(wrong)} of the {count} outcomes that {who} returned are "
             f"none (at {', '.join(map(str, wrong[:10]))}: {', '.join(kinds)}); write ack(), retry(), "
             "retry_after(…) or drop(…)",
             found,

@@ -58,6 +58,8 @@ class Plan:
     """The rows' group; None where the table has none, or all are served."""
     handler: Callable[[Any], Awaitable[Any]]
     """The user's function, given its delivery, or a list of them."""
+    handler_name: str
+    """Its name, for messages."""
     decode: Decode
     """Message and row of what was claimed; raises DecodeError."""
     make_delivery: MakeDelivery

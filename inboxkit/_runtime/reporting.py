@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from inboxkit import events
 from inboxkit._core.settlement import Settlement, Verb
@@ -14,10 +14,12 @@ from inboxkit.errors import LeaseLostError
 
 from .held import Held
 
-__all__ = ["Outage", "Reporter", "describe_error", "log", "logger"]
+__all__ = ["GONE", "Outage", "Reporter", "describe_error", "log", "logger", "place"]
 
 logger = logging.getLogger("inboxkit")
 
+GONE: Final = "the row is gone, or finished by somebody else"
+"""Why a hold is lost that nobody took: the row was deleted, or changed by hand."""
 _LONGEST_ERROR = 500
 
 
@@ -85,12 +87,18 @@ class Reporter:
             event = events.Renewed(**self._row(held), locked_until=held.tokens[0])
             self._send(logging.DEBUG, "renewed row %r", held, event)
 
-    def lost(self, held: Held, reason: str) -> LeaseLostError:
-        """The hold is lost; returns the error that middleware sees."""
+    def lost(self, held: Held, reason: str, *, is_gone: bool = False) -> LeaseLostError:
+        """The hold is lost; returns the error that middleware sees.
+
+        Args:
+            held: The delivery.
+            reason: How it was lost.
+            is_gone: There is no such row any more, or it is finished.
+        """
         hold = "hold" if held.lease is None else "lease"
         error = LeaseLostError(
-            f"queue {self.queue!r}: the {hold} of row {held.id!r} is lost ({reason}); "
-            "nothing was written, the row is handed out again",
+            f"{self._place(held)}: the {hold} of row {held.id!r} is lost{_attempt(held)} ({reason}); "
+            f"nothing was written{'' if is_gone else ', the row is handed out again'}",
             queue=self.queue,
             id=held.id,
         )
@@ -150,20 +158,33 @@ class Reporter:
         event = events.Released(**self._row(held), given_back=give_back)
         self._send(logging.INFO, "released row %r unsettled", held, event)
 
-    def outcome_unknown(self, held: Held, *, is_gone: bool) -> None:
-        """A settlement's answer was lost, and the row no longer tells; or it is gone, and so settled."""
+    def outcome_unknown(
+        self, held: Held, *, is_gone: bool = False, error: BaseException | None = None
+    ) -> None:
+        """A settlement's answer was lost, and the row no longer tells; or it is gone, and so settled.
+
+        Where a session held the row, nobody looks: it is handed out again, or it was settled.
+        """
         event = events.OutcomeUnknown(**self._row(held), is_gone=is_gone)
         text = "row %r: the answer to its settlement was lost"
         if is_gone:
             self._send(logging.INFO, f"{text}; the row is gone or finished", held, event)
+        elif held.lease is None:
+            text += "; if it was not written, the row is handed out again"
+            self._send(logging.WARNING, text, held, event, error)
         else:
             self._send(logging.WARNING, f"{text}, and the row shows another state now", held, event)
 
-    def trouble(self, text: str, error: BaseException | None = None) -> None:
-        """Something about the whole queue."""
-        log(logging.WARNING, "queue %r: %s", self.queue, text, exc_info=error)
+    def trouble(
+        self, text: str, error: BaseException | None = None, *, held: Held | None = None
+    ) -> None:
+        """Something about the whole queue, or about the row of one delivery."""
+        where = f"queue {self.queue!r}"
+        if held is not None:
+            where = f"{self._place(held)}{_attempt(held)}"
+        log(logging.WARNING, "%s: %s", where, text, exc_info=error)
 
-    def outage(self, text: str, error: BaseException | None) -> bool:
+    def outage(self, text: str, error: BaseException | None, *, held: Held | None = None) -> bool:
         """Something failed that an outage of the database explains.
 
         Returns:
@@ -172,7 +193,7 @@ class Reporter:
         if self._outage.is_told:
             return False
         self._outage.is_told = True
-        self.trouble(text, error)
+        self.trouble(text, error, held=held)
         return True
 
     def recovered(self) -> None:
@@ -200,16 +221,28 @@ class Reporter:
         event: events.RowEvent,
         error: BaseException | None = None,
     ) -> None:
-        attempt = "" if event.attempt is None else f", attempt {event.attempt}"
         log(
             level,
-            f"queue %r: {text}%s",
-            self.queue,
+            f"%s: {text}%s",
+            self._place(held),
             held.id,
-            attempt,
+            _attempt(held),
             exc_info=error,
             extra={"event": event},
         )
+
+    def _place(self, held: Held) -> str:
+        return place(self.queue, held.claimed.group)
+
+
+def place(queue: str, group: str | None) -> str:
+    """Where a row is, for messages: the group is named where the queue is not called like it."""
+    return f"queue {queue!r}" if group in (None, queue) else f"queue {queue!r}, group {group!r}"
+
+
+def _attempt(held: Held) -> str:
+    attempt = held.claimed.attempt
+    return "" if attempt is None else f", attempt {attempt}"
 
 
 def log(level: int, text: str, *arguments: Any, **extra: Any) -> None:

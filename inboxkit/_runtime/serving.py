@@ -10,7 +10,7 @@ import anyio
 from inboxkit.abc import Clock
 
 from .held import Stage
-from .reporting import log
+from .reporting import log, place
 from .stopping import CANCEL_SECONDS, RELEASE_SECONDS, Phase, Stop, longest_stop
 from .subscription import Subscription
 from .watchdog import Watchdog
@@ -138,7 +138,7 @@ async def _wait(
 
 def _stuck_rows(subscriptions: Sequence[Subscription]) -> str:
     return ", ".join(
-        f"row {held.id!r} of queue {subscription.plan.queue!r}"
+        f"row {held.id!r} of {place(subscription.plan.queue, held.claimed.group)}"
         for subscription in subscriptions
         for held in subscription.in_work
         if held.stage is Stage.RUNNING

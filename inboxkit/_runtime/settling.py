@@ -20,7 +20,7 @@ from inboxkit.errors import (
 )
 
 from .held import Held, Release, Stage
-from .reporting import Reporter
+from .reporting import GONE, Reporter
 from .timing import wait_for
 
 __all__ = ["Settler"]
@@ -140,7 +140,8 @@ class Settler:
                 self._end(held)
                 self._report.trouble(
                     f"row {held.id!r} was not released, since a renewal's answer was lost; it comes "
-                    "back when its lease ends"
+                    "back when its lease ends",
+                    held=held,
                 )
             else:
                 ready[held.id] = held
@@ -203,7 +204,7 @@ class Settler:
                 self._due(ending, answer)
                 self._report.outcome_unknown(held, is_gone=False)
             case "gone":
-                self._lose(held, "the row is gone, or finished by somebody else")
+                self._lose(held, GONE, is_gone=True)
             case "lost":
                 self._lose(held, "the row holds another lease")
             case "failed" | "unknown":
@@ -217,7 +218,9 @@ class Settler:
         elif answer.result in ("failed", "unknown"):
             # Never repeated: an unknown one may have given the row to somebody else already.
             self._report.trouble(
-                f"row {held.id!r} was not released; it comes back when its lease ends", answer.error
+                f"row {held.id!r} was not released; it comes back when its lease ends",
+                answer.error,
+                held=held,
             )
 
     def _repeat(self, held: Held, answer: Settled) -> None:
@@ -240,6 +243,7 @@ class Settler:
             self._report.trouble(
                 f"row {held.id!r} could not be settled; it comes back when its lease ends",
                 answer.error,
+                held=held,
             )
             return
         if held.repeats == 1:
@@ -247,6 +251,7 @@ class Settler:
             tell(
                 f"the settlement of row {held.id!r} failed and is repeated while its lease holds",
                 answer.error,
+                held=held,
             )
         self._pending.append(held)
 
@@ -258,10 +263,10 @@ class Settler:
         wait = min(first * 2.0 ** min(held.repeats - 1, 10), longest)
         return wait * self._random.uniform(0.9, 1.0)
 
-    def _lose(self, held: Held, reason: str) -> None:
+    def _lose(self, held: Held, reason: str, *, is_gone: bool = False) -> None:
         held.lost.set()
         self._end(held)
-        self._report.lost(held, reason)
+        self._report.lost(held, reason, is_gone=is_gone)
 
     def _end(self, held: Held) -> None:
         held.stage = Stage.GONE

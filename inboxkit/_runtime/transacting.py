@@ -172,6 +172,7 @@ class Transacting:
             f"row {held.id!r}: the answer to the commit of its handler's transaction was lost; if it was "
             "not committed, the row is handed out again",
             error,
+            held=held,
         )
         return error
 

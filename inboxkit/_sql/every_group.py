@@ -38,6 +38,8 @@ class Look:
     """Most groups that it answers."""
     without: Sequence[str] = ()
     """Groups that it is to leave out, besides those of others."""
+    aside: Sequence[Any] = ()
+    """Ids of rows that are no heads: claims pass over them."""
 
 
 class EveryGroupStatements(Protocol):
@@ -61,12 +63,20 @@ class EveryGroupStatements(Protocol):
         ...
 
     def take(
-        self, turns: Sequence[Turn], *, now: Any, expiry: Any, limit: int, most: int
+        self,
+        turns: Sequence[Turn],
+        *,
+        now: Any,
+        expiry: Any,
+        limit: int,
+        most: int,
+        aside: Sequence[Any] = (),
     ) -> Steps[Sequence[Row]]:
         """Lease due rows of these groups, `limit` in all and of one group at most `most`.
 
         Returns them round by round, as `LeaseStatements.claim` does: of each group a first row, in
-        the order of the turns, then of each a second.
+        the order of the turns, then of each a second. FIFO groups go on without the rows `aside`; as
+        there, a head that cannot be read is not leased.
         """
         ...
 

@@ -71,7 +71,8 @@ class LeaseStatements(Protocol):
         self, *, now: Any, expiry: Any, limit: int, aside: Sequence[Any] = ()
     ) -> Steps[Sequence[Row]]:
         """Lease due rows; returns them in claim order, as they stood before: one value for each
-        of the table's described columns.
+        of the table's described columns. A FIFO head that cannot be read (`Table.is_readable`) is
+        returned and not leased.
 
         Args:
             now: The clock's reading.

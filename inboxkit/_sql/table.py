@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from inboxkit._core.spec import Column, InboxSpec, Role
 from inboxkit.errors import DecodeError, EncodeError
@@ -14,7 +14,11 @@ from .convert import Converter, MisfitError
 from .dialect import Dialect
 from .info import ColumnInfo, TableInfo
 
-__all__ = ["BoundColumn", "Table", "bind"]
+__all__ = ["VITAL", "BoundColumn", "Table", "bind"]
+
+VITAL: Final = frozenset({Role.ID, Role.RETRY_AFTER})
+"""A row of which one of these cannot be read is set aside. A due time in another layout than SQLite's
+canonical one sorts wrong, so the row came early or late."""
 
 _UNKNOWN = ColumnInfo("", "", "")
 
@@ -104,6 +108,14 @@ class Table:
     def instant(self, value: datetime) -> Any:
         """Encode a reading of the clock, to be compared with any time column: to the microsecond."""
         return self.dialect.instant(value)
+
+    def is_readable(self, row: Sequence[Any]) -> bool:
+        """Whether a claimed row can be handed out: one driver value for each described column."""
+        return not any(
+            isinstance(column.decode(value), DecodeError)
+            for column, value in zip(self.columns, row, strict=True)
+            if column.role in VITAL
+        )
 
     def stored(self) -> Iterator[ColumnInfo]:
         """Every column of the table that is not computed, described or not: what a move carries."""

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+import anyio
 import pytest
 from cases_kit import make, on, serve
 
@@ -59,17 +60,27 @@ class LockedLine(Inbox, table="jobs"):
     payload: bytes = role.payload()
 
 
-@pytest.mark.parametrize(
+forms = pytest.mark.parametrize(
     ("inbox_db", "inbox_backend", "line"),
     [
         (database, backend, line)
-        for database, line in (("sqlite", Line), ("mariadb", Line), ("mariadb", LockedLine))
-        for backend in ("asyncio", "trio")
+        for database, line in (
+            ("sqlite", Line),
+            ("mariadb", Line),
+            ("mariadb", LockedLine),
+            ("mysql", Line),
+            ("mysql", LockedLine),
+        )
+        for backend in (("asyncio", "trio") if database != "mysql" else ("trio",))
     ],
 )
+
+
+@forms
 async def test_group_goes_on_without_a_head_whose_id_cannot_be_read(
     line: Any, inbox_database: Database, virtual_clock: VirtualClock, caplog: Any
 ) -> None:
+    """Also where a row's handler works for longer than the lease."""
     db = inbox_database
     await make(db, id="id varchar(40) PRIMARY KEY", name="name varchar(40)")
     insert = "INSERT INTO jobs (id, name, payload) VALUES ($1, 'g', $2)"
@@ -77,7 +88,12 @@ async def test_group_goes_on_without_a_head_whose_id_cannot_be_read(
     await db.execute(insert, "!none too", b"2")
     for n in (3, 4):
         await db.execute(insert, str(UUID(int=n)), b"%d" % n)
-    app, seen = serve(db, InboxQueue(line, "g", int), lambda *_: ack())
+
+    async def work(*_: Any) -> Any:
+        await anyio.sleep(70)
+        return ack()
+
+    app, seen = serve(db, InboxQueue(line, "g", int), work)
     async with TestApp(app) as kit:
         await kit.advance(timedelta(minutes=3))
         await kit.publish(InboxQueue(line, "g", int), 5, id=UUID(int=5))
@@ -86,4 +102,36 @@ async def test_group_goes_on_without_a_head_whose_id_cannot_be_read(
     left = await db.fetch("SELECT id FROM jobs ORDER BY id")
     assert [row[0] for row in left] == ["!no uuid", "!none too"]
     assert "id" in caplog.text
+    assert "set aside" in caplog.text
+
+
+@forms
+async def test_each_group_goes_on_without_a_head_whose_id_cannot_be_read(
+    line: Any, inbox_database: Database, virtual_clock: VirtualClock, caplog: Any
+) -> None:
+    """Every group of a table: those with damaged heads, and one without."""
+    db = inbox_database
+    name = "name varchar(40)" + (" COLLATE utf8mb4_bin" if db.dialect == "mysql" else "")
+    await make(db, id="id varchar(40) PRIMARY KEY", name=name)
+    insert = "INSERT INTO jobs (id, name, payload) VALUES ($1, $2, $3)"
+    for group, id in (("a", "!no uuid"), ("a", "!none too"), ("b", "!nor this"), ("d", "!alone")):
+        await db.execute(insert, id, group, b"0")
+    for n, group in enumerate("abcabc", 1):
+        await db.execute(insert, str(UUID(int=n)), group, b"%d" % n)
+
+    async def work(*_: Any) -> Any:
+        await anyio.sleep(50)
+        return ack()
+
+    every = InboxQueue.every_group(line, int)
+    app, seen = serve(db, every, work, workers=3)
+    async with TestApp(app) as kit:
+        await kit.advance(timedelta(seconds=10))
+        assert {message for message, _ in seen} == {1, 2, 3}
+        await kit.advance(timedelta(minutes=3))
+        await kit.publish(every.group("b"), 7, id=UUID(int=7))
+        await kit.advance(timedelta(minutes=2))
+    assert sorted(seen) == [(n, 1) for n in range(1, 8)]
+    left = await db.fetch("SELECT id FROM jobs ORDER BY id")
+    assert [row[0] for row in left] == ["!alone", "!no uuid", "!none too", "!nor this"]
     assert "set aside" in caplog.text

@@ -178,14 +178,23 @@ class Proxy:
 
     def __init__(self, host: str, port: int) -> None:
         self._server = host, port
+        self._age = 0
+
+    def forget(self) -> None:
+        """As a firewall does with idle connections: what is sent in those there are is answered by
+        their end."""
+        self._age += 1
 
     async def serve(self, client: anyio.abc.ByteStream) -> None:
         cutting = False
+        age = self._age
 
         async def send() -> None:
             nonlocal cutting
             with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
                 async for data in client:
+                    if age != self._age:
+                        break
                     if not self.is_black_hole:
                         cutting = self.loses_reply_to is not None and self.loses_reply_to in data
                         await server.send(data)

@@ -67,6 +67,33 @@ def test_killed_while_idle(server_cell: Any) -> None:
     server_cell.run(main, pool_size=2)
 
 
+def test_transactions_begin_although_idle_connections_have_ended_unnoticed(
+    server_cell: Any, proxied: Any
+) -> None:
+    async def main() -> None:
+        async with (
+            proxied(server_cell) as (proxy, url),
+            server_cell.database(url, pool_size=3) as db,
+        ):
+            for _ in range(2):
+                async with db.connection(), db.connection(), db.connection():
+                    pass
+                proxy.forget()
+                async with db.transaction() as tx:
+                    assert await tx.fetch_value("SELECT 1") == 1
+                async with db.connection() as one, db.connection() as other:
+                    assert await one.fetch_value("SELECT 1") == 1
+                    assert await other.fetch_value("SELECT 1") == 1
+            proxy.forget()
+            held = await db.begin()
+            assert held.in_transaction
+            await db.release(held)
+            assert db._pool is not None
+            assert db._pool.in_use == 0
+
+    server_cell.start(main)
+
+
 def test_killed_under_a_lone_statement(server_cell: Any) -> None:
     async def main(db: Database) -> None:
         async with db.connection() as killer:

@@ -99,6 +99,38 @@ def test_what_writes(text: str, writes: bool) -> None:
     assert parse(text, "mysql").writes is writes
 
 
+ENDS = [
+    ("COMMIT", "COMMIT", "COMMIT", "COMMIT"),
+    ("/* a */ commit and chain; -- x", "COMMIT", "COMMIT", "COMMIT"),
+    ("UPDATE t SET x = ';'; ROLLBACK WORK", "ROLLBACK", "ROLLBACK", "ROLLBACK"),
+    ("ROLLBACK TO SAVEPOINT a", "", "", ""),
+    ("ROLLBACK TRANSACTION TO a; RELEASE a", "", "", ""),
+    ("END", "END", "END", "END"),
+    ("BEGIN", "", "", "BEGIN"),
+    ("START TRANSACTION READ ONLY", "", "", "START"),
+    (
+        "PREPARE TRANSACTION 'a'",
+        "PREPARE TRANSACTION",
+        "PREPARE TRANSACTION",
+        "PREPARE TRANSACTION",
+    ),
+    ("PREPARE commit AS SELECT 1", "", "", ""),
+    ("SAVEPOINT commit", "", "", ""),
+    ("SELECT CASE WHEN a THEN b END FROM t", "", "", ""),
+    ("CREATE TRIGGER a AFTER INSERT ON t BEGIN DELETE FROM u; END", "", "", ""),
+    ("SELECT 'COMMIT'; SELECT \"COMMIT\"", "", "", ""),
+    ("", "", "", ""),
+]
+
+
+@pytest.mark.parametrize(("text", "sqlite", "postgres", "mysql"), ENDS)
+def test_what_ends_the_transaction(text: str, sqlite: str, postgres: str, mysql: str) -> None:
+    assert parse(text, "sqlite").ends_transaction == sqlite
+    assert parse(text, "postgres").ends_transaction == postgres
+    assert parse(text, "mysql").ends_transaction == mysql
+    assert parse("SELECT $$; COMMIT; $$", "postgres").ends_transaction == ""
+
+
 def test_a_wrong_number_of_arguments_is_said_before_sending() -> None:
     with pytest.raises(DatabaseError, match=r"2 placeholders \(\$1 to \$2\), and 3 arguments"):
         check_arguments(parse("SELECT $1, $2", "sqlite"), (1, 2, 3), statement="fetch")

@@ -39,7 +39,7 @@ class FakeConnection:
     async def run(self, script: Script[Any]) -> Any:
         raise NotImplementedError
 
-    async def begin(self) -> None:
+    async def begin(self, *, hold: bool = False) -> None:
         self.in_transaction = True
 
     async def commit(self) -> None:

@@ -161,6 +161,23 @@ async def _blocks(db: Any) -> None:
             assert await nested.fetch_value("SELECT 1") == 1
 
 
+def test_a_plain_with_is_told_what_to_write() -> None:
+    db = Database("sqlite:///:memory:")
+    broker = Broker(db)
+    service = Service("s", broker)
+    for manager, name in ((db, "Database"), (broker, "Broker")):
+        with (
+            pytest.raises(TypeError, match=f"^{name} is an async .*: write async with, not with$"),
+            manager,
+        ):
+            raise AssertionError("it was entered")
+    with (
+        pytest.raises(TypeError, match=r"running\(\) .*write: async with service\.running\(\): …"),
+        service.running(),  # type: ignore[attr-defined]
+    ):
+        raise AssertionError("it was entered")
+
+
 def test_functions_that_are_not_async_and_roles_that_are_not_called() -> None:
     app = Service("first", Broker("sqlite:///:memory:"))
     for method in (app.on_startup, app.use):

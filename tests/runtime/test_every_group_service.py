@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from datetime import datetime, timedelta
 from typing import Any
@@ -23,6 +24,7 @@ from runtime_kit import (
     create,
     fill,
     put,
+    refuse,
     serve,
     table,
 )
@@ -40,6 +42,8 @@ from inboxkit import (
     InboxQueue,
     InboxSpec,
     Service,
+    ack,
+    drop,
     insert_rows,
     retry,
     role,
@@ -144,6 +148,44 @@ async def test_a_group_that_cannot_go_on_stops_no_other(
         assert await running.pending(Fifo) == []
         await running.advance(MINUTE)
         assert len(handler.runs) == 10
+
+
+async def test_the_log_and_the_events_name_the_group_of_the_row(
+    inbox_database: Database, virtual_clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of what happens to a row, and of what its settlement met; once where the queue is called alike."""
+    await fill(inbox_database, JOBS, "abc", 1)
+
+    async def fail(delivery: Any) -> Any:
+        if delivery.group == "b":
+            return drop("no such account")
+        if delivery.group == "c":
+            await refuse(inbox_database, Job, delivery.id)
+            return ack()
+        raise ValueError("no")
+
+    app = serve(
+        inbox_database, JOBS, Watch(by={0: fail}), max_attempts=1, dead_letter="{group}.dead"
+    )
+    app.include(subscriber(JOBS.group("own"))(Watch(retry(), ack())))  # type: ignore[arg-type]
+    with caplog.at_level(logging.INFO, "inboxkit"):
+        async with TestApp(app) as running:
+            await running.advance(2 * SECOND)
+            await running.publish(JOBS.group("own"), Work(1))
+            await running.settle()
+    told = [record for record in caplog.records if "row " in record.getMessage()]
+    texts = [record.getMessage() for record in told]
+    for start in (
+        "queue 'jobs.*', group 'a': row 1 failed: ValueError: no, attempt 1",
+        "queue 'jobs.*', group 'a': row 1 went to the dead letter 'a.dead', attempt 1",
+        "queue 'jobs.*', group 'b': dropped row 2 (no such account), attempt 1",
+        "queue 'jobs.*', group 'c', attempt 1: row 3 could not be settled",
+        "queue 'own': row 4 will be handed out again after 0:00:00, attempt 1",
+    ):
+        assert any(text.startswith(start) for text in texts), (start, texts)
+    events = [record.event for record in told if hasattr(record, "event")]
+    named = {(event.queue, event.group, event.id, event.attempt) for event in events}
+    assert {("jobs.*", "a", 1, 1), ("jobs.*", "b", 2, 1), ("own", "own", 4, 1)} <= named
 
 
 @pytest.mark.parametrize("queue", [JOBS, FIFO], ids=["plain", "fifo"])

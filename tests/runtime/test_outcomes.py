@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -17,6 +18,7 @@ from runtime_kit import (
     Job,
     Kept,
     Plain,
+    Work,
     count,
     create,
     put,
@@ -25,7 +27,20 @@ from runtime_kit import (
     warnings,
 )
 
-from inboxkit import Database, Delivery, Settle, ack, drop, events, retry, retry_after
+from inboxkit import (
+    Broker,
+    Database,
+    Delivery,
+    Outcome,
+    Service,
+    Settle,
+    ack,
+    drop,
+    events,
+    retry,
+    retry_after,
+    subscriber,
+)
 from inboxkit_testing import TestApp, Timeline, VirtualClock
 
 
@@ -196,7 +211,41 @@ async def test_anything_else_is_the_handlers_error(
         assert row.attempt == 2
         await app.advance(3 * SECOND)
         assert await count(inbox_database, Job) == 0
-    assert len(warnings(caplog, "a handler returns ack()")) == 1
+    assert len(warnings(caplog, "returns ack()")) == 1
+
+
+@pytest.mark.parametrize(
+    ("returned", "said"),
+    [
+        ("coroutine", r"not the coroutine of .*later, which was not awaited: write return await"),
+        ("maker", r"not the function retry: call it"),
+    ],
+)
+async def test_a_forgotten_await_or_call_is_told_with_the_handlers_name(
+    inbox_database: Database,
+    virtual_clock: VirtualClock,
+    caplog: pytest.LogCaptureFixture,
+    returned: str,
+    said: str,
+) -> None:
+    await create(inbox_database, Job)
+    await put(inbox_database, JOBS, 1)
+
+    async def later() -> Outcome:
+        return ack()
+
+    @subscriber(JOBS)
+    async def forgetful(work: Work, delivery: Delivery) -> Any:
+        if delivery.attempt > 1:
+            return None
+        return later() if returned == "coroutine" else retry
+
+    app = Service("service", Broker(inbox_database))
+    app.include(forgetful)
+    async with TestApp(app) as test:
+        await test.advance(3 * SECOND)
+        assert await test.rows(Job) == []
+    assert re.search(f"handler 'forgetful' returns .*{said}", caplog.text)
 
 
 async def test_a_handler_past_its_timeout_is_cancelled_and_has_failed(

@@ -113,7 +113,7 @@ def test_every_group(dialect: str, name: str, golden: Callable[[str, str], None]
     every = get_every_group(table, cap=5, others=others)
     shown = [
         every.look(Look(None, (), 9), now="<now>"),
-        every.look(Look("m", ("n", "o"), 9, ["resting"]), now="<now>"),
+        every.look(Look("m", ("n", "o"), 9, ["resting"], ["!"]), now="<now>"),
     ]
     one = get_dialect(dialect).row_lock(table, group=None).of_group("a")
     shown += drive(one.claim(now="<now>", limit=1, aside=[]), Answer(rows=[(True,)]))

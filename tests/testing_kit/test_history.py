@@ -87,6 +87,9 @@ class Story:
     def settles_unheard(self, who: str, id: int, attempt: int = 1) -> Story:
         return self._add(events.OutcomeUnknown, who, id=id, attempt=attempt, is_gone=True)
 
+    def hears_nothing(self, who: str, id: int, attempt: int = 1) -> Story:
+        return self._add(events.OutcomeUnknown, who, id=id, attempt=attempt)
+
     def finishes(self, who: str, id: int, attempt: int | None = 1) -> Story:
         return self._add(events.Finished, who, id=id, attempt=attempt, outcome="ack")
 
@@ -141,6 +144,23 @@ BREAKS: list[tuple[str, Story, Callable[[History], Any], int, tuple[str, ...]]] 
         lambda h: h.nothing_lost(left={"jobs": [1], "other": [2]}),
         1,
         ("a",),
+    ),
+    (
+        # Its session is gone with the answer, but the next claim shows that nothing was written.
+        "nothing_lost",
+        Story()
+        .publishes(1)
+        .claims("a", 1, lease=None)
+        .begins("a", 1)
+        .ends("a", 1)
+        .hears_nothing("a", 1)
+        .claims("b", 1, lease=None)
+        .begins("b", 1)
+        .ends("b", 1, outcome="lost")
+        .loses("b", 1),
+        lambda h: h.nothing_lost(left=[]),
+        1,
+        ("world", "b"),
     ),
     (
         "none_settled_twice",
@@ -364,6 +384,12 @@ RIGHT: dict[str, Story] = {
     .crashes("a")
     .publishes(1)
     .handles("b", 1),
+    "a settlement whose answer was lost with the session that held the row": Story()
+    .publishes(1)
+    .claims("a", 1, lease=None)
+    .begins("a", 1)
+    .ends("a", 1)
+    .hears_nothing("a", 1),
     "its publication is logged late": Story().claims("a", 1).publishes(1).finishes("a", 1),
     "a crash": Story()
     .publishes(1)

@@ -9,6 +9,7 @@ import pytest
 
 from inboxkit import (
     Broker,
+    ClosedError,
     Database,
     Delivery,
     Inbox,
@@ -73,6 +74,27 @@ async def test_an_app_is_over_the_tests_database_and_clock(
     assert inbox_database.clock is frozen_clock
     await app.publish(JOBS, b"x")
     assert [row.due for row in await app.rows(Jobs)] == [frozen_clock.now() + timedelta(days=3)]
+
+
+async def test_an_app_that_was_not_entered_says_so(
+    inbox_database: Database, virtual_clock: VirtualClock
+) -> None:
+    app = TestApp(service(inbox_database))
+    cure = (
+        r"^TestApp of service .* does not run yet: enter it first, by async with TestApp\(service\)"
+    )
+    for early in (
+        lambda: app.publish(JOBS, b"x"),
+        lambda: app.advance(timedelta(seconds=1)),
+        app.settle,
+        lambda: app.rows(Jobs),
+        lambda: app.pending(Jobs),
+        lambda: app.dead(Jobs),
+    ):
+        with pytest.raises(ClosedError, match=cure):
+            await early()
+    with pytest.raises(TypeError, match="TestApp is an async context manager"), app:
+        raise AssertionError("it was entered")
 
 
 async def test_a_service_that_cannot_start_says_so(inbox_app: Start) -> None:

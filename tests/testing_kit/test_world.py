@@ -392,6 +392,52 @@ async def test_rows_that_a_connection_holds_go_to_the_other(
     world.history.check_all(left=[])
 
 
+class Keyed(Inbox, table="world_keyed", advisory_lock="world-{id}"):
+    id: int = role.id(generated=True)
+    attempt: int = role.attempt(generated=True)
+    payload: bytes = role.payload()
+
+
+KEYED = InboxQueue(Keyed, "keyed", bytes)
+
+
+@pytest.mark.parametrize(
+    ("inbox_db", "inbox_backend", "queue", "statement"),
+    [
+        ("postgres", "trio", LOCKED, "commit"),
+        ("mariadb", "asyncio", LOCKED, "commit"),
+        ("postgres", "asyncio", KEYED, "settle"),
+        ("mysql", "trio", KEYED, "settle"),
+        ("sqlite", "asyncio", KEYED, "settle"),
+    ],
+)
+async def test_settlement_whose_reply_is_lost_with_its_session_has_lost_no_row(
+    inbox_world: Start, inbox_database: Database, queue: Any, statement: str
+) -> None:
+    for ddl in create_table(get_dialect(inbox_database.dialect), queue.spec):
+        await inbox_database.execute(ddl)
+
+    def keeping(database: Database) -> Service:
+        @subscriber(queue)
+        async def handle(message: bytes, delivery: Delivery) -> None:
+            await delivery.clock.sleep(1)
+
+        app = Service("keeping", Broker(database))
+        app.include(handle)
+        return app
+
+    world = await inbox_world(keeping)
+    await world.start("a")
+    id = await world.publish(queue, b"x", by="a")
+    fault = world.crash_at("a", statement, "reply lost")
+    await world.drain()
+    assert fault.hits == 1
+    (unknown,) = world.timeline.of(events.OutcomeUnknown)
+    assert (unknown.queue, unknown.id, unknown.attempt) == (queue.name, id, 1)  # type: ignore[attr-defined]
+    assert await inbox_database.fetch(f"SELECT id FROM {queue.spec.table}") == []
+    world.history.check_all(left=[])
+
+
 async def test_clocks_that_are_wrong(inbox_world: Start) -> None:
     world = await inbox_world(serving(sleeping(20), workers=2))
     ahead = await world.start("ahead", clock_offset=0.4 * SECOND, drift=0.01)

@@ -13,7 +13,7 @@ another group. Their renewals, and the other group's claims, would pass over the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from inboxkit._core.spec import Role
 from inboxkit._sql.branches import branches, is_apart, together
@@ -33,6 +33,7 @@ __all__ = [
     "order",
     "unfinished",
     "waiting",
+    "without",
 ]
 
 
@@ -40,7 +41,7 @@ def claim_look(table: Table, hints: Hints, *, aside: int = 0) -> str:
     """See whether any row is due, locking none. ``$1``: now, ``$2``: the group; of a FIFO table then
     the ids of `aside` rows that its groups go on without."""
     if table.spec.fifo:
-        found = [(hints.by_id, " AND ".join(_fifo(table, aside)))]
+        found = [(hints.by_id, " AND ".join(_fifo(table, _places(aside))))]
     else:
         base = "".join(f"{condition} AND " for condition in waiting(table, "$2"))
         parts = branches(table, "$1", "$1")
@@ -61,7 +62,7 @@ def claim_select(table: Table, hints: Hints, limit: int, *, aside: int = 0) -> s
     select = f"SELECT {', '.join(f'q.{column.sql}' for column in table.columns)}"
     source = f"{select} FROM {table.sql} AS q"
     if table.spec.fifo:
-        conditions = " AND ".join(_fifo(table, aside))
+        conditions = " AND ".join(_fifo(table, _places(aside)))
         return f"{source}{hints.by_id} WHERE {conditions} FOR UPDATE SKIP LOCKED"
     base = "".join(f"{condition} AND " for condition in waiting(table, "$2"))
     parts = [
@@ -121,26 +122,30 @@ def unfinished(table: Table, alias: str) -> Iterator[str]:
         yield f"{alias}.{table.id.sql} IS NOT NULL"
 
 
-def _without(table: Table, alias: str, aside: int, *, start: int = 3) -> Iterator[str]:
+def without(table: Table, alias: str, aside: Sequence[str]) -> Iterator[str]:
+    """That a row is none of those set aside; `aside`: the placeholders of their ids."""
     if aside:
-        ids = ", ".join(f"${n + start}" for n in range(aside))
-        yield f"{alias}.{table.id.sql} NOT IN ({ids})"
+        yield f"{alias}.{table.id.sql} NOT IN ({', '.join(aside)})"
 
 
-def _fifo(table: Table, aside: int) -> Iterator[str]:
+def _places(aside: int, *, start: int = 3) -> list[str]:
+    return [f"${n + start}" for n in range(aside)]
+
+
+def _fifo(table: Table, aside: Sequence[str]) -> Iterator[str]:
     """The group's head or nothing: also where the head is not due, or any row of it is in work.
 
     The inner selects lock nothing, so a head that somebody has locked stays the head, and the claim
     comes back empty instead of taking the row behind it.
     """
     lease = table.get(Role.LOCKED_UNTIL).sql
-    yield f"q.{table.id.sql} = {head(table, '$2', *_without(table, 'h', aside))}"
+    yield f"q.{table.id.sql} = {head(table, '$2', *without(table, 'h', aside))}"
     yield together(table, "$1", "$1")
     others = (
         in_group(table, "w", "$2"),
         f"w.{lease} > $1",
         *unfinished(table, "w"),
-        *_without(table, "w", aside),
+        *without(table, "w", aside),
     )
     yield f"NOT EXISTS (SELECT 1 FROM {table.sql} AS w WHERE {' AND '.join(others)})"
 
@@ -177,7 +182,7 @@ def claim_check(table: Table, hints: Hints, *, aside: int = 0) -> str:
         (
             in_group(table, "w", "$2"),
             *unfinished(table, "w"),
-            *_without(table, "w", aside, start=5),
+            *without(table, "w", _places(aside, start=5)),
         )
     )
     select = f"SELECT w.{table.id.sql} FROM {table.sql} AS w{hints.leased} WHERE {base}"

@@ -24,7 +24,7 @@ from inboxkit._sql.statement import Statement, Steps
 from inboxkit._sql.table import Table
 from inboxkit.errors import DialectError
 
-from .claim import head, in_group, order, unfinished
+from .claim import head, in_group, order, unfinished, without
 from .held import Parameters
 from .lease import MysqlLease
 
@@ -78,7 +78,7 @@ class MysqlEveryGroup:
         heads = " UNION ALL ".join(
             f"SELECT walk.name, {', '.join(f'q.{key}' for key in keys)} FROM walk "
             f"JOIN {self._table.sql} AS q ON {' AND '.join(conditions)}"
-            for conditions in self._heads(at)
+            for conditions in self._heads(at, [values.add(id) for id in look.aside])
         )
         others = [*self._others, *look.without]
         is_ours = "".join(f" AND {one}" for one in self._is_ours("best.name", others, values))
@@ -124,23 +124,29 @@ class MysqlEveryGroup:
         yield (f"q.{lease} IS NULL",)
         yield (f"q.{lease} IS NOT NULL",)
 
-    def _heads(self, now: str) -> Iterator[tuple[str, ...]]:
+    def _heads(self, now: str, aside: Sequence[str]) -> Iterator[tuple[str, ...]]:
         """Conditions on a row `q` that may be a group's head and due, by parts of the table."""
         table, id_ = self._table, self._table.id.sql
         if table.spec.fifo:
             is_due = together(table, now, now)
-            first = (f"q.{id_} = {head(table, 'walk.name')}", *((is_due,) if is_due else ()))
+            its_head = head(table, "walk.name", *without(table, "h", aside))
+            first = (f"q.{id_} = {its_head}", *((is_due,) if is_due else ()))
             if not self._has_lease:
                 yield first
                 return
             lease = table.get(Role.LOCKED_UNTIL).sql
             in_work = (in_group(table, "w", "walk.name"), f"w.{lease} > {now}")
-            others = " AND ".join((*in_work, *unfinished(table, "w")))
+            others = " AND ".join((*in_work, *unfinished(table, "w"), *without(table, "w", aside)))
             yield (*first, f"NOT EXISTS (SELECT 1 FROM {table.sql} AS w WHERE {others})")
             return
         for part in branches(table, now, now):
             due = (part.condition,) if part.condition else ()
-            base = (in_group(table, "q", "walk.name"), *unfinished(table, "q"), *due)
+            base = (
+                in_group(table, "q", "walk.name"),
+                *unfinished(table, "q"),
+                *without(table, "q", aside),
+                *due,
+            )
             keys = order(table, "q", has_due=not part.has_no_due)
             best = f"FROM {table.sql} AS q WHERE {' AND '.join(base)} ORDER BY {keys} LIMIT 1"
             yield (f"q.{id_} = (SELECT q.{id_} {best})",)
@@ -172,7 +178,14 @@ class MysqlEveryGroup:
         return None
 
     def take(
-        self, turns: Sequence[Turn], *, now: Any, expiry: Any, limit: int, most: int
+        self,
+        turns: Sequence[Turn],
+        *,
+        now: Any,
+        expiry: Any,
+        limit: int,
+        most: int,
+        aside: Sequence[Any] = (),
     ) -> Steps[Sequence[Row]]:
         """Lock and lease group by group."""
         lease = self._lease
@@ -180,7 +193,7 @@ class MysqlEveryGroup:
             heads: list[Row] = []
             for turn in turns:
                 single = lease.of_group(turn.group)
-                heads += yield from single.claim(now=now, expiry=expiry, limit=1)
+                heads += yield from single.claim(now=now, expiry=expiry, limit=1, aside=aside)
             return heads
         found: list[tuple[int, Row]] = []
         for turn in turns:

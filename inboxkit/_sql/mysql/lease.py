@@ -57,6 +57,8 @@ class MysqlLease:
         rows = yield from self.lock_due(now, limit, aside)
         if not rows:
             return ()
+        if self._table.spec.fifo and not self._table.is_readable(rows[0]):
+            return rows
         yield self.stamp([row[0] for row in rows], expiry)
         if self._table.spec.fifo and (yield from self._is_taken(now, rows[0][0], expiry, aside)):
             yield self._undo(rows[0], expiry)

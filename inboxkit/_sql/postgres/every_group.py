@@ -72,7 +72,14 @@ class PostgresEveryGroup:
         return Statement("claim guard", text, given)
 
     def take(
-        self, turns: Sequence[Turn], *, now: Any, expiry: Any, limit: int, most: int
+        self,
+        turns: Sequence[Turn],
+        *,
+        now: Any,
+        expiry: Any,
+        limit: int,
+        most: int,
+        aside: Sequence[Any] = (),  # noqa: ARG002 - what the checked types hold can be read
     ) -> Steps[Sequence[Row]]:
         """Lock and lease in one statement."""
         text = self._takes.get(most)

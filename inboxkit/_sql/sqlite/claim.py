@@ -6,13 +6,15 @@ which does not tell a row at its cap from one past it. Both run under the write 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from inboxkit._core.spec import Role
 from inboxkit._sql.branches import branches, together
+from inboxkit._sql.lease import Row
 from inboxkit._sql.table import Table
 
-__all__ = ["claim_select", "claim_update", "counted", "fifo", "keys", "unfinished"]
+__all__ = ["claim_select", "claim_update", "counted", "fifo", "keys", "leased", "unfinished"]
 
 
 def claim_select(table: Table, limit: int, *, has_group: bool, aside: int = 0) -> str:
@@ -22,7 +24,8 @@ def claim_select(table: Table, limit: int, *, has_group: bool, aside: int = 0) -
     source = f"{select} FROM {table.sql} AS q WHERE"
     order = f"ORDER BY {', '.join(f'q.{name}' for name in keys(table))} LIMIT {limit}"
     if table.spec.fifo:
-        return f"{source} {' AND '.join(fifo(table, '$2', aside=aside))} {order}"
+        ids = [f"${n + 3}" for n in range(aside)]
+        return f"{source} {' AND '.join(fifo(table, '$2', aside=ids))} {order}"
     base = "".join(f"{condition} AND " for condition in _waiting(table, has_group=has_group))
     parts = [f"{source} {base}{part.condition} {order}" for part in branches(table, "$1", "$1")]
     if len(parts) == 1:
@@ -55,19 +58,18 @@ def unfinished(table: Table) -> Iterator[str]:
         yield f"q.{table.id.sql} IS NOT NULL"
 
 
-def fifo(table: Table, group_name: str, *, aside: int = 0) -> Iterator[str]:
+def fifo(table: Table, group_name: str, *, aside: Sequence[str] = ()) -> Iterator[str]:
     """The group's head or nothing: also where the head is not due, or any row of it is in work.
 
     Args:
         table: A FIFO table.
         group_name: The placeholder of the group's name.
-        aside: The group goes on without so many rows; their ids are given from ``$3`` on.
+        aside: The placeholders of the ids of rows that the group goes on without.
     """
     group, lease = table.get(Role.GROUP).sql, table.get(Role.LOCKED_UNTIL).sql
     conditions = [*unfinished(table)]
     if aside:
-        ids = ", ".join(f"${n + 3}" for n in range(aside))
-        conditions.append(f"q.{table.id.sql} NOT IN ({ids})")
+        conditions.append(f"q.{table.id.sql} NOT IN ({', '.join(aside)})")
     waiting = "".join(f" AND {condition}" for condition in conditions)
     order = ", ".join(f"q.{name}" for name in keys(table))
     yield (
@@ -95,6 +97,13 @@ def claim_update(table: Table, count: int, *, threshold: int) -> str:
         sets.append(f"{attempt.sql} = {counted(attempt.sql, threshold)}")
     ids = ", ".join(f"${n + 2}" for n in range(count))
     return f"UPDATE {table.sql} SET {', '.join(sets)} WHERE {table.id.sql} IN ({ids})"
+
+
+def leased(table: Table, rows: Sequence[Row]) -> tuple[Any, ...]:
+    """The ids of those of the rows read that are to be leased: all but FIFO heads that cannot be read,
+    which hold nothing."""
+    is_fifo = table.spec.fifo
+    return tuple(row[0] for row in rows if not is_fifo or table.is_readable(row))
 
 
 def counted(attempt: str, threshold: int) -> str:

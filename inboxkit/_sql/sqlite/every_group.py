@@ -18,7 +18,7 @@ from inboxkit._sql.statement import Statement, Steps
 from inboxkit._sql.table import Table
 
 from . import values
-from .claim import claim_select, claim_update, fifo, keys, unfinished
+from .claim import claim_select, claim_update, fifo, keys, leased, unfinished
 
 __all__ = ["SqliteEveryGroup"]
 
@@ -58,7 +58,7 @@ class SqliteEveryGroup:
             f"SELECT walk.name, {served} AS is_served, "
             f"row_number() OVER (ORDER BY {served}, {order}) AS place "
             f"FROM walk CROSS JOIN {self._table.sql} AS q "
-            f"WHERE {is_ours} AND {self._is_head()} ORDER BY place LIMIT {int(look.limit)}"
+            f"WHERE {is_ours} AND {self._is_head([*map(place, look.aside)])} ORDER BY place LIMIT {int(look.limit)}"
         )
         stop = f"SELECT (SELECT walk.name FROM walk WHERE walk.step = {STEPS}) AS name"
         text = (
@@ -108,11 +108,11 @@ class SqliteEveryGroup:
             conditions.append(f"substr(walk.name, -{after}) = {place(shape.suffix)}")
         yield f"NOT ({' AND '.join(conditions)})"
 
-    def _is_head(self) -> str:
+    def _is_head(self, aside: Sequence[str]) -> str:
         """Row `q` is a head that is due, of a group that can be served."""
         table = self._table
         if table.spec.fifo:
-            return " AND ".join(fifo(table, "walk.name"))
+            return " AND ".join(fifo(table, "walk.name", aside=aside))
         names = ", ".join(f"q.{name}" for name in keys(table))
         order = f"ORDER BY {names} LIMIT 1"
         base = " AND ".join((f"q.{self._group} = walk.name", *unfinished(table)))
@@ -128,18 +128,25 @@ class SqliteEveryGroup:
         return None
 
     def take(
-        self, turns: Sequence[Turn], *, now: Any, expiry: Any, limit: int, most: int
+        self,
+        turns: Sequence[Turn],
+        *,
+        now: Any,
+        expiry: Any,
+        limit: int,
+        most: int,
+        aside: Sequence[Any] = (),
     ) -> Steps[Sequence[Row]]:
         """Read each group's rows as the claim of a single group does, then lease them by id."""
-        text = claim_select(self._table, most, has_group=True)
+        text = claim_select(self._table, most, has_group=True, aside=len(aside))
         found: list[tuple[int, Row]] = []
         for turn in turns:
-            answer = yield Statement("claim due", text, (now, turn.group))
+            answer = yield Statement("claim due", text, (now, turn.group, *aside))
             found += [(n + turn.is_again, row) for n, row in enumerate(answer.rows)]
         found.sort(key=lambda one: (one[0], [_sort_key(one[1][n]) for n in self._keys]))
         rows = [row for _turn, row in found[:limit]]
-        if rows:
-            ids = tuple(row[0] for row in rows)
+        ids = leased(self._table, rows)
+        if ids:
             update = claim_update(self._table, len(ids), threshold=self._threshold)
             yield Statement("claim", update, (expiry, *ids), returns_rows=False)
         return rows

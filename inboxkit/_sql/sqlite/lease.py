@@ -17,7 +17,7 @@ from inboxkit._sql.table import Table
 from inboxkit.errors import DatabaseError
 
 from . import names, values
-from .claim import claim_select, claim_update
+from .claim import claim_select, claim_update, leased
 
 __all__ = ["SqliteLease"]
 
@@ -48,8 +48,8 @@ class SqliteLease:
         if self._table.spec.fifo:
             given = (*given, *aside)
         answer = yield Statement("claim due", text, given)
-        if answer.rows:
-            ids = tuple(row[0] for row in answer.rows)
+        ids = leased(self._table, answer.rows)
+        if ids:
             text = claim_update(self._table, len(ids), threshold=self._threshold)
             yield Statement("claim", text, (expiry, *ids), returns_rows=False)
         return answer.rows

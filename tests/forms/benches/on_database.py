@@ -66,6 +66,11 @@ class Lender:
         self.lent.append(session)
         return session
 
+    async def begin(self) -> DriverConnection:
+        session = await self.db.begin()
+        self.lent.append(session)
+        return session
+
     async def release(self, session: DriverConnection) -> None:
         self.lent.remove(session)
         await self.db.release(session)
@@ -304,6 +309,10 @@ class OpenBench(DatabaseBench):
     async def acquire(self, *, wait: bool = True) -> DriverConnection:
         """Lend a session."""
         return await self.lender.acquire(wait=wait)
+
+    async def begin(self) -> DriverConnection:
+        """Lend a session inside a transaction."""
+        return await self.lender.begin()
 
     async def release(self, session: Any) -> None:  # type: ignore[override]
         """Take a session back."""
