@@ -14,7 +14,36 @@ import pytest
 
 from inboxkit._db.mysql_url import read_target
 from inboxkit.database import Database
+from inboxkit_testing._plugin.options import Options, read_options
 from inboxkit_testing.servers import MysqlServer, PostgresServer
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let also tests that name their databases and backends follow the command line.
+
+    A run that includes SQLite and PostgreSQL, as the project's own does, takes the other databases that
+    tests name along, but for what is marked ``if_chosen``.
+    """
+    options, folder = read_options(config), Path(__file__).parent
+    kept: list[pytest.Item] = []
+    left: list[pytest.Item] = []
+    for item in items:
+        is_kept = not item.path.is_relative_to(folder) or _is_chosen(item, options)
+        (kept if is_kept else left).append(item)
+    config.hook.pytest_deselected(items=left)
+    items[:] = kept
+
+
+def _is_chosen(item: pytest.Item, options: Options) -> bool:
+    call = getattr(item, "callspec", None)
+    named = {} if call is None else call.params
+    if named.get("inbox_backend", options.backends[0]) not in options.backends:
+        return False
+    if named.get("inbox_db", options.databases[0]) in options.databases:
+        return True
+    is_full = {"sqlite", "postgres"}.issubset(options.databases)
+    return is_full and item.get_closest_marker("if_chosen") is None
 
 
 @pytest.fixture
@@ -94,13 +123,13 @@ def _emptied(location: str) -> str:
     return location
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where the test's database is; on Postgres it is shared."""
-    if request.param == "postgres":
-        found: str = request.getfixturevalue("shared_postgres_url")
-        return found
-    return f"sqlite:///{tmp_path / 'inbox.db'}"
+@pytest.fixture
+def url(request: pytest.FixtureRequest, inbox_db: str, tmp_path: Path) -> str:
+    """Where the test's database is, of each kind that was chosen; on a server it is shared."""
+    if inbox_db == "sqlite":
+        return f"sqlite:///{tmp_path / 'inbox.db'}"
+    found: str = request.getfixturevalue(f"shared_{inbox_db}_url")
+    return found
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from runtime_kit import (
     serve,
     table,
 )
+from server_kit import if_chosen
 
 from inboxkit import (
     Backoff,
@@ -38,7 +39,9 @@ from inboxkit import (
 from inboxkit.every_group import EveryGroup
 from inboxkit_testing import TestApp, VirtualClock
 
-pytestmark = pytest.mark.parametrize("inbox_db", ["postgres", "mariadb"])
+pytestmark = pytest.mark.parametrize(
+    "inbox_db", ["postgres", "mariadb", pytest.param("mysql", marks=if_chosen)]
+)
 
 
 class Mail(Inbox, table="locked_group_mails"):

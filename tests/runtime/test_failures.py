@@ -292,13 +292,13 @@ async def test_an_attempt_that_is_null_reads_one_with_one_warning(
         locked_until: datetime | None = role.locked_until()
         payload: bytes = role.payload()
 
-    blob, identity, time = (
-        ("BLOB", "INTEGER PRIMARY KEY", "TEXT")
-        if inbox_database.dialect == "sqlite"
-        else ("bytea", "bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "timestamptz")
-    )
+    blob, identity, time = {
+        "sqlite": ("BLOB", "INTEGER", "TEXT"),
+        "postgres": ("bytea", "bigint GENERATED ALWAYS AS IDENTITY", "timestamptz"),
+        "mysql": ("longblob", "bigint AUTO_INCREMENT", "datetime(6)"),
+    }[inbox_database.dialect]
     await inbox_database.execute(
-        f"CREATE TABLE loose_jobs (id {identity}, attempt integer, locked_until {time}, payload {blob})"
+        f"CREATE TABLE loose_jobs (id {identity} PRIMARY KEY, attempt integer, locked_until {time}, payload {blob})"
     )
     for _ in range(3):
         await inbox_database.execute("INSERT INTO loose_jobs (payload) VALUES ($1)", b'{"n": 1}')

@@ -14,7 +14,6 @@ from runtime_kit import (
     Job,
     Plain,
     Work,
-    another,
     approximately,
     count,
     create,
@@ -23,6 +22,7 @@ from runtime_kit import (
     serve,
     warnings,
 )
+from server_kit import kill
 
 from inboxkit import Broker, Database, Service, events, subscriber
 from inboxkit.errors import ConnectError
@@ -162,13 +162,11 @@ async def test_sessions_that_the_server_ends_are_replaced(
     await put(inbox_database, PLAIN, 1)
     handler = Handler(20)
     async with TestApp(serve(inbox_database, PLAIN, handler)) as app:
-        async with another(inbox_database, "administrator") as administrator:
-            for _ in range(2):
-                await app.advance(9.7 * SECOND)
-                sessions = [c.session for c in observed(inbox_database).observed._connections]
-                assert sessions
-                for session in sessions:
-                    await administrator.execute(f"SELECT pg_terminate_backend({session}, 5000)")
+        for _ in range(2):
+            await app.advance(9.7 * SECOND)
+            sessions = [c.session for c in observed(inbox_database).observed._connections]
+            assert sessions
+            await kill(inbox_database, [session for session in sessions if session is not None])
         await app.advance(10 * SECOND)
         assert await count(inbox_database, Plain) == 0
         await app.publish(PLAIN, Work(2))

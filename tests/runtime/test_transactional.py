@@ -26,6 +26,7 @@ from runtime_kit import (
     put,
     warnings,
 )
+from server_kit import if_chosen
 
 from inboxkit import (
     Broker,
@@ -97,10 +98,14 @@ CELLS = [
     pytest.param("mariadb", LEASED, id="mariadb-lease"),
     pytest.param("mariadb", LOCKED, id="mariadb-row-lock"),
     pytest.param("mariadb", KEYED, id="mariadb-advisory"),
+    pytest.param("mysql", LEASED, id="mysql-lease", marks=if_chosen),
+    pytest.param("mysql", LOCKED, id="mysql-row-lock", marks=if_chosen),
+    pytest.param("mysql", KEYED, id="mysql-advisory", marks=if_chosen),
 ]
 every_cell = pytest.mark.parametrize(("inbox_db", "queue"), CELLS)
 on_sqlite = pytest.mark.parametrize("inbox_db", ["sqlite"])
-on_servers = pytest.mark.parametrize("inbox_db", ["postgres", "mariadb"])
+MYSQL = pytest.param("mysql", marks=if_chosen)
+on_servers = pytest.mark.parametrize("inbox_db", ["postgres", "mariadb", MYSQL])
 
 Answer = Callable[[TransactionalDelivery], Awaitable[Outcome | None]]
 
@@ -550,7 +555,7 @@ async def test_an_ack_and_a_renewal_in_flight_do_not_wait_for_each_other(
     assert timeline.of(events.Lost) == []
 
 
-@pytest.mark.parametrize("inbox_db", ["sqlite", "postgres", "mariadb"])
+@pytest.mark.parametrize("inbox_db", ["sqlite", "postgres", "mariadb", MYSQL])
 async def test_a_lost_lease_loses_what_was_written(
     inbox_database: Database, virtual_clock: VirtualClock, timeline: Timeline
 ) -> None:
@@ -621,8 +626,12 @@ async def test_on_sqlite_it_ends_before_any_hold_does(
 
 @pytest.mark.parametrize(
     ("inbox_db", "queue"),
-    [("postgres", LEASED), ("sqlite", KEYED)],
-    ids=["lease", "sqlite-advisory"],
+    [
+        pytest.param("postgres", LEASED, id="lease"),
+        pytest.param("mariadb", LEASED, id="mariadb-lease", marks=if_chosen),
+        pytest.param("mysql", LEASED, id="mysql-lease", marks=if_chosen),
+        pytest.param("sqlite", KEYED, id="sqlite-advisory"),
+    ],
 )
 async def test_each_delivery_owns_a_connection_of_the_room(
     inbox_database: Database, virtual_clock: VirtualClock, queue: Queue

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from runtime_kit import MINUTE, Handler, Work, create, put, serve
+from server_kit import if_chosen
 
 from inboxkit import Database, Inbox, InboxQueue, role
 from inboxkit_testing import VirtualClock
@@ -42,14 +43,17 @@ FIFO = InboxQueue(Fifo, "fifo", Work)
 @pytest.mark.parametrize(
     ("inbox_db", "queue"),
     [
-        ("postgres", LOCKED),
-        ("mariadb", LOCKED),
-        ("postgres", KEYED),
-        ("mariadb", KEYED),
-        ("sqlite", KEYED),
-        ("postgres", FIFO),
+        pytest.param("postgres", LOCKED, id="postgres-row"),
+        pytest.param("mariadb", LOCKED, id="mariadb-row"),
+        pytest.param("mysql", LOCKED, id="mysql-row", marks=if_chosen),
+        pytest.param("postgres", KEYED, id="postgres-key"),
+        pytest.param("mariadb", KEYED, id="mariadb-key"),
+        pytest.param("mysql", KEYED, id="mysql-key", marks=if_chosen),
+        pytest.param("sqlite", KEYED, id="sqlite-key"),
+        pytest.param("postgres", FIFO, id="postgres-fifo"),
+        pytest.param("mariadb", FIFO, id="mariadb-fifo", marks=if_chosen),
+        pytest.param("mysql", FIFO, id="mysql-fifo", marks=if_chosen),
     ],
-    ids=["postgres-row", "mariadb-row", "postgres-key", "mariadb-key", "sqlite-key", "fifo"],
 )
 async def test_a_row_that_cannot_be_settled_lets_others_go_first(
     inbox_database: Database, virtual_clock: VirtualClock, queue: InboxQueue[Any, Work]

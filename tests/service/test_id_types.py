@@ -35,26 +35,33 @@ class Ids:
     values: tuple[Any, ...]
     sqlite: tuple[str, ...]
     postgres: tuple[str, ...]
+    mysql: tuple[str, ...]
 
 
-INTS = Ids(int, (-(2**63), -1, 0, 7, 2**63 - 1), ("INTEGER", "BIGINT", ""), ("bigint",))
-SMALL = Ids(int, (-(2**15), 0, 2**15 - 1), (), ("smallint", "integer"))
+INTS = Ids(
+    int, (-(2**63), -1, 0, 7, 2**63 - 1), ("INTEGER", "BIGINT", ""), ("bigint",), ("bigint",)
+)
+SMALL = Ids(int, (-(2**15), 0, 2**15 - 1), (), ("smallint", "integer"), ("smallint", "int"))
 TEXTS = Ids(
     str,
     ("", "00042", "42", "4e2", "a", "a ", "a\N{GRINNING FACE}", "é'\"$1?%s"),
     ("TEXT", "VARCHAR(40)", ""),
     ('text COLLATE "C"', 'varchar(40) COLLATE "C"'),
+    ("varchar(40) COLLATE {exact}",),
 )
 UUIDS = Ids(
     UUID,
     (LOW, UUID("01234567-89ab-cdef-0123-456789abcdef"), HIGH),
     ("TEXT", "BLOB", "UUID", ""),
     ("uuid",),
+    ("char(36) CHARACTER SET ascii", "varchar(36) CHARACTER SET ascii", "binary(16)"),
 )
+EXACT = {"mariadb": "utf8mb4_nopad_bin", "mysql": "utf8mb4_0900_bin"}
+"""Collations that tell all texts apart; for most others a space at the end is nothing."""
 CASES = [
     (ids, dialect, declared)
     for ids in (INTS, SMALL, TEXTS, UUIDS)
-    for dialect in ("sqlite", "postgres")
+    for dialect in ("sqlite", "postgres", "mysql")
     for declared in getattr(ids, dialect)
 ]
 
@@ -84,6 +91,16 @@ async def test_ids_on_postgres(
     if inbox_database.dialect != "postgres":
         pytest.skip("the declaration is of another database")
     await live(inbox_database, ids, declared, time="timestamptz", payload="bytea")
+
+
+@pytest.mark.parametrize(("ids", "declared"), of_dialect("mysql"))
+async def test_ids_on_mysql(
+    ids: Ids, declared: str, inbox_database: Database, inbox_db: str, frozen_clock: VirtualClock
+) -> None:
+    if inbox_database.dialect != "mysql":
+        pytest.skip("the declaration is of another database")
+    declared = declared.format(exact=EXACT[inbox_db])
+    await live(inbox_database, ids, declared, time="datetime(6)", payload="longblob")
 
 
 async def live(db: Database, ids: Ids, declared: str, *, time: str, payload: str) -> None:
@@ -135,9 +152,14 @@ async def test_ids_that_the_database_makes(
     made = {
         "sqlite": "id TEXT PRIMARY KEY DEFAULT (lower(hex(randomblob(16))))",
         "postgres": "id uuid PRIMARY KEY DEFAULT gen_random_uuid()",
+        "mysql": "id char(36) CHARACTER SET ascii PRIMARY KEY DEFAULT (uuid())",
     }
     kind = str if db.dialect == "sqlite" else UUID
-    time, payload = ("TEXT", "BLOB") if db.dialect == "sqlite" else ("timestamptz", "bytea")
+    time, payload = {
+        "sqlite": ("TEXT", "BLOB"),
+        "postgres": ("timestamptz", "bytea"),
+        "mysql": ("datetime(6)", "longblob"),
+    }[db.dialect]
     await db.execute(f"CREATE TABLE jobs ({made[db.dialect]}, lease {time}, payload {payload})")
     spec = InboxSpec(
         "jobs",
@@ -161,4 +183,5 @@ async def test_ids_that_the_database_makes(
 
 
 def test_no_case_is_lost() -> None:
-    assert (len(of_dialect("sqlite")), len(of_dialect("postgres"))) == (10, 6)
+    counts = [len(of_dialect(dialect)) for dialect in ("sqlite", "postgres", "mysql")]
+    assert counts == [10, 6, 7]
