@@ -138,9 +138,9 @@ def table() -> str:
     return f"jobs {uuid.uuid4().hex[:12]}"
 
 
-@pytest.fixture(params=["asyncio", "trio"])
+@pytest.fixture
 def with_database(
-    request: pytest.FixtureRequest, url: str
+    url: str, inbox_backend: str
 ) -> Callable[[Callable[[Database], Awaitable[Any]]], Any]:
     """Run an async test with a database, and return what it returns; with either driver."""
 
@@ -149,6 +149,6 @@ def with_database(
             async with Database(url) as db:
                 return await test(db)
 
-        return anyio.run(main, backend=request.param)
+        return anyio.run(main, backend=inbox_backend)
 
     return run

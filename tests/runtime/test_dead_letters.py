@@ -166,8 +166,11 @@ async def test_a_row_at_the_columns_end_is_served_and_does_not_stop_the_others(
         assert sorted(set(handler.numbers)) == [0, 1, 2]
 
 
-async def unique(database: Database, kind: Any) -> None:
-    await database.execute(f"CREATE UNIQUE INDEX once ON {kind.spec.table} (payload)")
+async def unique(database: Database, kind: Any, *columns: str) -> None:
+    """No two rows of one payload, and of these columns."""
+    payload = "payload(99)" if database.dialect == "mysql" else "payload"
+    keys = ", ".join((*columns, payload))
+    await database.execute(f"CREATE UNIQUE INDEX once ON {kind.spec.table} ({keys})")
 
 
 @pytest.mark.parametrize("spent", [False, True], ids=["at the settlement", "at the claim"])
@@ -206,7 +209,7 @@ async def test_a_move_that_the_dead_group_refuses_leaves_only_that_row(
     inbox_database: Database, virtual_clock: VirtualClock
 ) -> None:
     await create(inbox_database, Job)
-    await inbox_database.execute("CREATE UNIQUE INDEX once ON jobs (name, payload)")
+    await unique(inbox_database, Job, "name")
     await put(inbox_database, DEAD, 3)
     await put(inbox_database, JOBS, *range(1, 6))
     handler = Handler(retry())
