@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -11,6 +12,9 @@ import anyio
 import psycopg
 import pymysql
 import pytest
+
+# Tests are imported by path, so their helpers are found by plain names.
+sys.path.insert(0, str(Path(__file__).parent / "kit"))
 
 from inboxkit._db.mysql_url import read_target
 from inboxkit.database import Database

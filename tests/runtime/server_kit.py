@@ -5,31 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import pytest
 from runtime_kit import another, observed
 
 from inboxkit import Database
 from inboxkit_testing.sessions import end_sessions
-
-if_chosen = pytest.mark.if_chosen
-
-everywhere = pytest.mark.parametrize(
-    ("inbox_db", "inbox_backend"),
-    [
-        *(("sqlite", backend) for backend in ("asyncio", "trio")),
-        *(("postgres", backend) for backend in ("asyncio", "trio")),
-        ("mariadb", "asyncio"),
-        ("mysql", "trio"),
-        pytest.param("mariadb", "trio", marks=if_chosen),
-        pytest.param("mysql", "asyncio", marks=if_chosen),
-    ],
-)
-"""Run a test on MariaDB and MySQL in the project's own run too, on one backend each."""
-on_servers = pytest.mark.parametrize(
-    "inbox_db",
-    ["postgres", pytest.param("mariadb", marks=if_chosen), pytest.param("mysql", marks=if_chosen)],
-)
-"""Run a test of what only sessions of a server can do."""
 
 
 async def holders(database: Database) -> list[int]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
+from database_cells import everywhere
 from runtime_kit import (
     HOUR,
     MINUTE,
@@ -22,7 +23,7 @@ from runtime_kit import (
     table,
     warnings,
 )
-from server_kit import everywhere, kill, lock_holders, refuse
+from server_kit import kill, lock_holders, refuse
 
 from inboxkit import (
     Database,

@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
+from database_cells import everywhere, on_servers
 from runtime_kit import (
     FIFO,
     HOUR,
@@ -24,7 +25,7 @@ from runtime_kit import (
     table,
     warnings,
 )
-from server_kit import allow, everywhere, holders, kill, locks, on_servers, refuse
+from server_kit import allow, holders, kill, locks, refuse
 
 from inboxkit import (
     Ack,

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from database_cells import everywhere
 from runtime_kit import (
     DEAD,
     HOUR,
@@ -39,6 +40,7 @@ TO_TABLE: dict[str, Any] = {"max_attempts": 2, "dead_letter": "dead_plain_jobs"}
 FAST = Backoff.fixed(SECOND)
 
 
+@everywhere
 @pytest.mark.parametrize(
     "answer", [retry(), later(SECOND), ValueError("no")], ids=["retry", "later", "error"]
 )
@@ -112,6 +114,7 @@ async def test_the_reader_of_the_dead_letters_is_woken(
         assert await count(inbox_database, DeadPlain if where == "table" else Job) == 0
 
 
+@everywhere
 async def test_the_row_that_a_crash_spent_moves_without_its_handler(
     inbox_database: Database, virtual_clock: VirtualClock, timeline: Timeline
 ) -> None:
@@ -220,6 +223,7 @@ async def test_a_move_that_the_dead_group_refuses_leaves_only_that_row(
         assert [row.payload for row in await app.pending(Job)] == [b'{"n":3}']
 
 
+@everywhere
 @pytest.mark.parametrize("where", ["group", "table"])
 async def test_a_move_whose_answer_was_lost_happens_once(
     inbox_database: Database, virtual_clock: VirtualClock, timeline: Timeline, where: str

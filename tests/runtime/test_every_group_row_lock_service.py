@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
+from database_cells import on
 from runtime_kit import (
     HOUR,
     MINUTE,
@@ -22,7 +23,6 @@ from runtime_kit import (
     serve,
     table,
 )
-from server_kit import if_chosen
 
 from inboxkit import (
     Backoff,
@@ -39,9 +39,7 @@ from inboxkit import (
 from inboxkit.every_group import EveryGroup
 from inboxkit_testing import TestApp, VirtualClock
 
-pytestmark = pytest.mark.parametrize(
-    "inbox_db", ["postgres", "mariadb", pytest.param("mysql", marks=if_chosen)]
-)
+pytestmark = on("postgres", "mariadb", "mysql")
 
 
 class Mail(Inbox, table="locked_group_mails"):

@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
+from database_cells import on
 from runtime_kit import (
     HOUR,
     MINUTE,
@@ -24,7 +25,7 @@ from runtime_kit import (
     table,
     warnings,
 )
-from server_kit import holders, kill, on_servers, refuse
+from server_kit import holders, kill, refuse
 
 from inboxkit import (
     Broker,
@@ -43,7 +44,7 @@ from inboxkit import (
 )
 from inboxkit_testing import TestApp, Timeline, VirtualClock
 
-pytestmark = on_servers
+pytestmark = on("postgres", "mariadb", "mysql", once=["mariadb"])
 
 
 class Mail(Inbox, table="locked_mails"):

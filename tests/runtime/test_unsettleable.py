@@ -6,8 +6,8 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from database_cells import cells
 from runtime_kit import MINUTE, Handler, Work, create, put, serve
-from server_kit import if_chosen
 
 from inboxkit import Database, Inbox, InboxQueue, role
 from inboxkit_testing import VirtualClock
@@ -41,18 +41,11 @@ FIFO = InboxQueue(Fifo, "fifo", Work)
 
 
 @pytest.mark.parametrize(
-    ("inbox_db", "queue"),
+    ("inbox_db", "inbox_backend", "queue"),
     [
-        pytest.param("postgres", LOCKED, id="postgres-row"),
-        pytest.param("mariadb", LOCKED, id="mariadb-row"),
-        pytest.param("mysql", LOCKED, id="mysql-row", marks=if_chosen),
-        pytest.param("postgres", KEYED, id="postgres-key"),
-        pytest.param("mariadb", KEYED, id="mariadb-key"),
-        pytest.param("mysql", KEYED, id="mysql-key", marks=if_chosen),
-        pytest.param("sqlite", KEYED, id="sqlite-key"),
-        pytest.param("postgres", FIFO, id="postgres-fifo"),
-        pytest.param("mariadb", FIFO, id="mariadb-fifo", marks=if_chosen),
-        pytest.param("mysql", FIFO, id="mysql-fifo", marks=if_chosen),
+        pytest.param(*cell.values, queue, id=f"{cell.id}-{queue.name}", marks=cell.marks)
+        for queue in (LOCKED, KEYED, FIFO)
+        for cell in cells("postgres", "mariadb", "mysql", *(("sqlite",) if queue is KEYED else ()))
     ],
 )
 async def test_a_row_that_cannot_be_settled_lets_others_go_first(

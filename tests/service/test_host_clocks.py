@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
+from database_cells import on_servers
 
 from inboxkit import (
     Broker,
@@ -78,15 +79,6 @@ def aware(value: Any) -> datetime:
     """MariaDB and MySQL tell UTC without saying so."""
     found: datetime = datetime.fromisoformat(value) if isinstance(value, str) else value
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
-
-
-on_servers = pytest.mark.parametrize(
-    "inbox_db",
-    [
-        "postgres",
-        *(pytest.param(name, marks=pytest.mark.if_chosen) for name in ("mariadb", "mysql")),
-    ],
-)
 
 
 @pytest.mark.parametrize("days", [-30, 30])

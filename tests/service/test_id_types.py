@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from database_cells import if_chosen
 
 from inboxkit import (
     Broker,
@@ -71,8 +72,8 @@ CELLS = [
     for database, dialect, marks in (
         ("sqlite", "sqlite", ()),
         ("postgres", "postgres", ()),
-        ("mariadb", "mysql", pytest.mark.if_chosen),
-        ("mysql", "mysql", pytest.mark.if_chosen),
+        ("mariadb", "mysql", if_chosen),
+        ("mysql", "mysql", if_chosen),
     )
     for ids in (INTS, SMALL, TEXTS, UUIDS)
     for declared in getattr(ids, dialect)

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, cast
 
 import pytest
+from database_cells import if_chosen
 
 from inboxkit import Database, Inbox, SchemaError, role
 from inboxkit._core.spec import Role
@@ -129,7 +130,7 @@ CASES = [Case(database, accepts) for database in DECLARED for accepts in COLUMN_
 
 def cells() -> list[Any]:
     """Each case on its database."""
-    marks = dict.fromkeys(("mariadb", "mysql"), (pytest.mark.if_chosen,))
+    marks = dict.fromkeys(("mariadb", "mysql"), (if_chosen,))
     return [
         pytest.param(case.database, case, id=str(case), marks=marks.get(case.database, ()))
         for case in CASES

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from database_cells import on_servers
 
 from inboxkit import (
     Column,
@@ -34,13 +35,6 @@ COLUMNS: dict[str, Any] = {
     "headers": Column("heads"),
     "payload": Column("body", type=bytes),
 }
-on_servers = pytest.mark.parametrize(
-    "inbox_db",
-    [
-        "postgres",
-        *(pytest.param(name, marks=pytest.mark.if_chosen) for name in ("mariadb", "mysql")),
-    ],
-)
 CURE = re.compile(r"(?:ALTER TABLE|CREATE UNIQUE INDEX) .*$")
 
 
