@@ -62,9 +62,13 @@ async def locks(database: Database) -> int:
 
 
 async def kill(database: Database, sessions: list[int]) -> None:
-    """End sessions as an administrator does; return when the server has let go of them."""
+    """End sessions as an administrator does; return when their sockets are closed."""
     async with another(database, "administrator") as administrator:
-        await end_sessions(administrator.observed, sessions, database.dialect)
+        if database.dialect != "postgres":
+            await end_sessions(administrator.observed, sessions, database.dialect)
+            return
+        for session in sessions:  # PostgreSQL ceases to list one before its process ends
+            await administrator.execute(f"SELECT pg_terminate_backend({session}, 5000)")
 
 
 async def refuse(database: Database, kind: Any, id: int, verb: str = "DELETE") -> None:
