@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -12,9 +13,41 @@ import psycopg
 import pymysql
 import pytest
 
+# Tests are imported by path, so their helpers are found by plain names.
+sys.path.insert(0, str(Path(__file__).parent / "kit"))
+
 from inboxkit._db.mysql_url import read_target
 from inboxkit.database import Database
+from inboxkit_testing._plugin.options import Options, read_options
 from inboxkit_testing.servers import MysqlServer, PostgresServer
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let also tests that name their databases and backends follow the command line.
+
+    A run that includes SQLite and PostgreSQL, as the project's own does, takes the other databases that
+    tests name along, but for what is marked ``if_chosen``.
+    """
+    options, folder = read_options(config), Path(__file__).parent
+    kept: list[pytest.Item] = []
+    left: list[pytest.Item] = []
+    for item in items:
+        is_kept = not item.path.is_relative_to(folder) or _is_chosen(item, options)
+        (kept if is_kept else left).append(item)
+    config.hook.pytest_deselected(items=left)
+    items[:] = kept
+
+
+def _is_chosen(item: pytest.Item, options: Options) -> bool:
+    call = getattr(item, "callspec", None)
+    named = {} if call is None else call.params
+    if named.get("inbox_backend", options.backends[0]) not in options.backends:
+        return False
+    if named.get("inbox_db", options.databases[0]) in options.databases:
+        return True
+    is_full = {"sqlite", "postgres"}.issubset(options.databases)
+    return is_full and item.get_closest_marker("if_chosen") is None
 
 
 @pytest.fixture
@@ -94,13 +127,13 @@ def _emptied(location: str) -> str:
     return location
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where the test's database is; on Postgres it is shared."""
-    if request.param == "postgres":
-        found: str = request.getfixturevalue("shared_postgres_url")
-        return found
-    return f"sqlite:///{tmp_path / 'inbox.db'}"
+@pytest.fixture
+def url(request: pytest.FixtureRequest, inbox_db: str, tmp_path: Path) -> str:
+    """Where the test's database is, of each kind that was chosen; on a server it is shared."""
+    if inbox_db == "sqlite":
+        return f"sqlite:///{tmp_path / 'inbox.db'}"
+    found: str = request.getfixturevalue(f"shared_{inbox_db}_url")
+    return found
 
 
 @pytest.fixture
@@ -109,9 +142,9 @@ def table() -> str:
     return f"jobs {uuid.uuid4().hex[:12]}"
 
 
-@pytest.fixture(params=["asyncio", "trio"])
+@pytest.fixture
 def with_database(
-    request: pytest.FixtureRequest, url: str
+    url: str, inbox_backend: str
 ) -> Callable[[Callable[[Database], Awaitable[Any]]], Any]:
     """Run an async test with a database, and return what it returns; with either driver."""
 
@@ -120,6 +153,6 @@ def with_database(
             async with Database(url) as db:
                 return await test(db)
 
-        return anyio.run(main, backend=request.param)
+        return anyio.run(main, backend=inbox_backend)
 
     return run

@@ -32,6 +32,7 @@ _RECOMMENDED_BY_MYSQL = {
     "datetime": "datetime(6)",
     "decimal": "decimal(65,30)",
 }
+_MARIADB_OWN = frozenset({"inet4", "inet6", "uuid"})
 
 
 def first(dialect: Dialect, role: Role, kinds: tuple[str, ...] | None) -> str:
@@ -62,7 +63,9 @@ def change_type(
     if dialect.name == "sqlite":
         return f"SQLite cannot change a column's type: make the table anew with {name} {kind}"
     if dialect.name == "mysql":
-        return alter(dialect, spec, f"MODIFY COLUMN {name} {kind}")
+        # MariaDB casts these to texts and bytes alone, in an empty table too.
+        steps = ["varchar(64)", kind] if found.family in _MARIADB_OWN else [kind]
+        return "; ".join(alter(dialect, spec, f"MODIFY COLUMN {name} {step}") for step in steps)
     # By way of text, since few types have a cast of their own; bytes and text are not each other's.
     if kind == "bytea":
         value = f"convert_to({name}::text, 'UTF8')"

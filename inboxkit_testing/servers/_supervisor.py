@@ -142,8 +142,8 @@ class Supervisor:
         return False
 
     def make_folders(self) -> None:
-        """``data`` and ``socket``, which only the server's user may enter."""
-        for name in ("data", "socket"):
+        """Folders that only the server's user may enter."""
+        for name in ("data", "socket", "temporary"):
             path = (self.folder / name).resolve()  # the data may be in memory
             path.mkdir(mode=0o700)
             if self.user is not None and self.group is not None:
@@ -260,7 +260,9 @@ class Mysql(Supervisor):
     def options(self) -> list[tuple[str, str]]:
         """Settings of the data's making and of the server."""
         alone = _MYSQL_ALONE if self.settings["kind"] == "mysql" else _MARIADB_ALONE
-        return [*_MYSQL_SETTINGS.items(), *alone.items()]
+        # Its own: a MariaDB that starts removes what it takes for its temporary files, of any server.
+        temporary = ("tmpdir", str(self.folder / "temporary"))
+        return [*_MYSQL_SETTINGS.items(), *alone.items(), temporary]
 
     @property
     def socket(self) -> pathlib.Path:

@@ -296,25 +296,6 @@ async def count(database: Database, kind: Any) -> int:
     return int(await database.fetch_value(f"SELECT count(*) FROM {name}"))
 
 
-async def refuse(database: Database, kind: Any, id: int, verb: str = "DELETE") -> None:
-    """Let the database refuse to write one row, as a constraint would."""
-    name = kind.spec.table
-    if database.dialect == "sqlite":
-        await database.execute(
-            f"CREATE TRIGGER refuse BEFORE {verb} ON {name} WHEN OLD.id = {id} "
-            "BEGIN SELECT RAISE(ABORT, 'refused by a trigger'); END"
-        )
-        return
-    await database.execute(
-        f"CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
-        f"IF OLD.id = {id} THEN RAISE EXCEPTION 'refused by a trigger' USING ERRCODE = '23514'; "
-        f"END IF; RETURN {'OLD' if verb == 'DELETE' else 'NEW'}; END $$"
-    )
-    await database.execute(
-        f"CREATE TRIGGER refuse BEFORE {verb} ON {name} FOR EACH ROW EXECUTE FUNCTION refuse()"
-    )
-
-
 def observed(database: Database) -> ObservedDatabase:
     """The same, as what it is in virtual time."""
     assert isinstance(database, ObservedDatabase)

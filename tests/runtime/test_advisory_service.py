@@ -1,4 +1,4 @@
-"""The advisory lock form through a service, on both databases, in virtual time."""
+"""The advisory lock form through a service, on every database, in virtual time."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
+from database_cells import everywhere
 from runtime_kit import (
     HOUR,
     MINUTE,
@@ -18,11 +19,11 @@ from runtime_kit import (
     create,
     killed,
     put,
-    refuse,
     serve,
     table,
     warnings,
 )
+from server_kit import kill, lock_holders, refuse
 
 from inboxkit import (
     Database,
@@ -37,6 +38,8 @@ from inboxkit import (
     role,
 )
 from inboxkit_testing import TestApp, Timeline, VirtualClock
+
+pytestmark = everywhere
 
 
 class Mail(Inbox, table="keyed_mails", advisory_lock="keyed_mails-{id}"):
@@ -75,17 +78,6 @@ PLAIN = InboxQueue(Plain, "plain", Work)
 POSTINGS = InboxQueue(Posting, "postings", Work)
 
 
-async def locks(database: Database) -> int:
-    """How many advisory locks the server has."""
-    if database.dialect == "sqlite":
-        return 0
-    held = await database.fetch_value(
-        "SELECT count(*) FROM pg_locks JOIN pg_database AS d ON d.oid = database "
-        "WHERE locktype = 'advisory' AND d.datname = current_database()"
-    )
-    return int(held)
-
-
 async def test_the_outcomes_and_what_they_leave(
     inbox_database: Database, virtual_clock: VirtualClock, timeline: Timeline
 ) -> None:
@@ -103,7 +95,7 @@ async def test_the_outcomes_and_what_they_leave(
         await app.publish(MAILS, Work(2))
         assert handler.runs[-1].n == 2
         assert await count(inbox_database, Mail) == 0
-    assert await locks(inbox_database) == 0
+    assert await lock_holders(inbox_database) == []
     assert [event.attempt for event in timeline.of(events.Claimed)] == [1, 2, 3, 4, 1]  # type: ignore[attr-defined]
 
 
@@ -195,11 +187,9 @@ async def test_a_killed_session_loses_its_row(
     async with TestApp(app) as test:
         await test.publish(MAILS, Work(1))
         await test.advance(MINUTE)
-        async with another(inbox_database, "administrator") as administrator:
-            await administrator.fetch(
-                "SELECT pg_terminate_backend(pid, 5000) FROM pg_locks JOIN pg_database AS d "
-                "ON d.oid = database WHERE locktype = 'advisory' AND d.datname = current_database()"
-            )
+        held_by = await lock_holders(inbox_database)
+        assert len(held_by) == 1
+        await kill(inbox_database, held_by)
         await test.advance(3 * SECOND)
         assert seen == [(1, True)]
         assert handler.cancelled[0][1] <= 62
@@ -228,7 +218,7 @@ async def test_stops_settle_or_give_the_attempt_back(
     assert await table(inbox_database, Mail) == left
     given = [event.given_back for event in timeline.of(events.Released)]  # type: ignore[attr-defined]
     assert given == ([] if how == "drain" else [True, True])
-    assert await locks(inbox_database) == 0
+    assert await lock_holders(inbox_database) == []
     assert inbox_database._pool is not None
     assert inbox_database._pool.in_use == 0
     handler = Handler()

@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
+from database_cells import everywhere, on_servers
 from runtime_kit import (
     FIFO,
     HOUR,
@@ -21,10 +22,10 @@ from runtime_kit import (
     create,
     observed,
     put,
-    refuse,
     table,
     warnings,
 )
+from server_kit import allow, holders, kill, locks, refuse
 
 from inboxkit import (
     Ack,
@@ -199,19 +200,6 @@ async def more(database: Database, queue: InboxQueue[Any, Work], *numbers: int) 
         return await insert_rows(tx, *rows)
 
 
-async def locks(database: Database) -> int:
-    """How many advisory locks the server has, and transactions that hold rows."""
-    if database.dialect == "sqlite":
-        return 0
-    return int(
-        await database.fetch_value(
-            "SELECT (SELECT count(*) FROM pg_locks JOIN pg_database AS d ON d.oid = database "
-            "WHERE locktype = 'advisory' AND d.datname = current_database()) + (SELECT count(*) "
-            "FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in t%')"
-        )
-    )
-
-
 async def test_six_rows_arrive_as_four_and_two_without_waiting(
     inbox_database: Database, virtual_clock: VirtualClock, queue: InboxQueue[Any, Work]
 ) -> None:
@@ -257,6 +245,7 @@ async def test_workers_have_a_batch_each(
         assert await count(inbox_database, queue.row) == 0
 
 
+@everywhere
 async def test_what_a_handler_may_return_and_what_becomes_of_each_row(
     inbox_database: Database,
     virtual_clock: VirtualClock,
@@ -348,6 +337,7 @@ async def test_a_failure_is_each_rows_own_attempt(
         assert await count(inbox_database, queue.row) == 1
 
 
+@everywhere
 async def test_rows_that_cannot_be_read_or_are_spent_leave_their_batch(
     inbox_database: Database,
     virtual_clock: VirtualClock,
@@ -384,7 +374,7 @@ async def test_rows_that_cannot_be_read_or_are_spent_leave_their_batch(
     assert await locks(inbox_database) == 0
 
 
-@pytest.mark.parametrize("inbox_db", ["postgres"])
+@on_servers
 async def test_a_row_lock_that_cannot_be_settled_undoes_its_batch_once(
     inbox_database: Database, virtual_clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -408,7 +398,7 @@ async def test_a_row_lock_that_cannot_be_settled_undoes_its_batch_once(
             "nothing was undone again"
         )
         assert 10 <= calls.count([1]) <= 20
-        await inbox_database.execute("DROP TRIGGER refuse ON batch_locked")
+        await allow(inbox_database, Locked)
         await app.advance(MINUTE)
         await more(inbox_database, LOCKED, 8, 9)
         await app.settle()
@@ -457,7 +447,7 @@ def _at(database: Database, instant: datetime) -> Any:
     return instant if database.dialect != "sqlite" else instant.isoformat(timespec="microseconds")
 
 
-@pytest.mark.parametrize("inbox_db", ["postgres"])
+@on_servers
 async def test_sessions_that_end_and_answers_that_are_lost(
     inbox_database: Database,
     virtual_clock: VirtualClock,
@@ -470,11 +460,7 @@ async def test_sessions_that_end_and_answers_that_are_lost(
     handler = Batches(300, 1, None)
     async with TestApp(serve(inbox_database, LOCKED, handler, 3, **CAP)) as app:
         await app.advance(SECOND)
-        async with another(inbox_database, "administrator") as administrator:
-            await administrator.fetch(
-                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE "
-                "datname = current_database() AND state LIKE 'idle in t%'"
-            )
+        await kill(inbox_database, await holders(inbox_database))
         await app.advance(2 * SECOND)
         assert handler.calls == [[0, 2]] * 2
         assert handler.attempts == [[1, 1]] * 2
@@ -524,6 +510,7 @@ async def test_a_crash_in_mid_batch_loses_nothing(
     assert await count(inbox_database, queue.row) == 0
 
 
+@everywhere
 @pytest.mark.parametrize("how", ["drain", "cancel", "cancelled", "exit", "claim in flight"])
 async def test_stops_settle_a_batch_or_give_it_back(
     inbox_database: Database,
@@ -570,6 +557,7 @@ async def test_stops_settle_a_batch_or_give_it_back(
     assert await locks(inbox_database) == 0
 
 
+@everywhere
 async def test_one_row_of_a_key_is_in_a_batch_and_the_pool_keeps_room(
     inbox_database: Database, virtual_clock: VirtualClock
 ) -> None:

@@ -17,11 +17,11 @@ from runtime_kit import (
     create,
     observed,
     put,
-    refuse,
     serve,
     settlements,
     table,
 )
+from server_kit import refuse
 
 from inboxkit import Database, Delivery, Outcome, ack, drop, events, retry, retry_after
 from inboxkit_testing import TestApp, Timeline, VirtualClock

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from database_cells import everywhere
 from runtime_kit import (
     DEAD,
     HOUR,
@@ -39,6 +40,7 @@ TO_TABLE: dict[str, Any] = {"max_attempts": 2, "dead_letter": "dead_plain_jobs"}
 FAST = Backoff.fixed(SECOND)
 
 
+@everywhere
 @pytest.mark.parametrize(
     "answer", [retry(), later(SECOND), ValueError("no")], ids=["retry", "later", "error"]
 )
@@ -112,6 +114,7 @@ async def test_the_reader_of_the_dead_letters_is_woken(
         assert await count(inbox_database, DeadPlain if where == "table" else Job) == 0
 
 
+@everywhere
 async def test_the_row_that_a_crash_spent_moves_without_its_handler(
     inbox_database: Database, virtual_clock: VirtualClock, timeline: Timeline
 ) -> None:
@@ -166,8 +169,11 @@ async def test_a_row_at_the_columns_end_is_served_and_does_not_stop_the_others(
         assert sorted(set(handler.numbers)) == [0, 1, 2]
 
 
-async def unique(database: Database, kind: Any) -> None:
-    await database.execute(f"CREATE UNIQUE INDEX once ON {kind.spec.table} (payload)")
+async def unique(database: Database, kind: Any, *columns: str) -> None:
+    """No two rows of one payload, and of these columns."""
+    payload = "payload(99)" if database.dialect == "mysql" else "payload"
+    keys = ", ".join((*columns, payload))
+    await database.execute(f"CREATE UNIQUE INDEX once ON {kind.spec.table} ({keys})")
 
 
 @pytest.mark.parametrize("spent", [False, True], ids=["at the settlement", "at the claim"])
@@ -206,7 +212,7 @@ async def test_a_move_that_the_dead_group_refuses_leaves_only_that_row(
     inbox_database: Database, virtual_clock: VirtualClock
 ) -> None:
     await create(inbox_database, Job)
-    await inbox_database.execute("CREATE UNIQUE INDEX once ON jobs (name, payload)")
+    await unique(inbox_database, Job, "name")
     await put(inbox_database, DEAD, 3)
     await put(inbox_database, JOBS, *range(1, 6))
     handler = Handler(retry())
@@ -217,6 +223,7 @@ async def test_a_move_that_the_dead_group_refuses_leaves_only_that_row(
         assert [row.payload for row in await app.pending(Job)] == [b'{"n":3}']
 
 
+@everywhere
 @pytest.mark.parametrize("where", ["group", "table"])
 async def test_a_move_whose_answer_was_lost_happens_once(
     inbox_database: Database, virtual_clock: VirtualClock, timeline: Timeline, where: str

@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
+from database_cells import on
 from runtime_kit import (
     HOUR,
     MINUTE,
@@ -38,7 +39,7 @@ from inboxkit import (
 from inboxkit.every_group import EveryGroup
 from inboxkit_testing import TestApp, VirtualClock
 
-pytestmark = pytest.mark.parametrize("inbox_db", ["postgres", "mariadb"])
+pytestmark = on("postgres", "mariadb", "mysql")
 
 
 class Mail(Inbox, table="locked_group_mails"):

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from database_cells import everywhere
 from runtime_kit import (
     BARE,
     FIFO,
@@ -92,6 +93,7 @@ async def test_each_back_off_is_kept_to_the_instant(
         assert handler.attempts[:4] == [1, 2, 3, 4]
 
 
+@everywhere
 async def test_without_attempts_the_back_off_is_always_its_first_delay(
     inbox_database: Database, virtual_clock: VirtualClock
 ) -> None:
@@ -190,6 +192,7 @@ async def test_the_policy_stop_ends_the_service_with_the_error(
 BROKEN = [b"[" * 5000 + b"]" * 5000, b"no json", b"", b'{"n": "x"}', b"\xff", b"null"]
 
 
+@everywhere
 async def test_payloads_that_cannot_be_read_are_counted_failures(
     inbox_database: Database,
     virtual_clock: VirtualClock,
@@ -292,13 +295,13 @@ async def test_an_attempt_that_is_null_reads_one_with_one_warning(
         locked_until: datetime | None = role.locked_until()
         payload: bytes = role.payload()
 
-    blob, identity, time = (
-        ("BLOB", "INTEGER PRIMARY KEY", "TEXT")
-        if inbox_database.dialect == "sqlite"
-        else ("bytea", "bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY", "timestamptz")
-    )
+    blob, identity, time = {
+        "sqlite": ("BLOB", "INTEGER", "TEXT"),
+        "postgres": ("bytea", "bigint GENERATED ALWAYS AS IDENTITY", "timestamptz"),
+        "mysql": ("longblob", "bigint AUTO_INCREMENT", "datetime(6)"),
+    }[inbox_database.dialect]
     await inbox_database.execute(
-        f"CREATE TABLE loose_jobs (id {identity}, attempt integer, locked_until {time}, payload {blob})"
+        f"CREATE TABLE loose_jobs (id {identity} PRIMARY KEY, attempt integer, locked_until {time}, payload {blob})"
     )
     for _ in range(3):
         await inbox_database.execute("INSERT INTO loose_jobs (payload) VALUES ($1)", b'{"n": 1}')

@@ -192,8 +192,8 @@ async def test_a_renewal_leaves_a_row_alone_that_is_being_settled(
     async with TestApp(serve(inbox_database, PLAIN, handler, workers=2)) as app:
         await app.advance(18 * SECOND)
         assert [row[0] for row in await table(inbox_database, Plain)] == [2]
-        (renewal,) = observed(inbox_database).recording.statements("renew")
-        assert renewal.rows == 1
+        (renewal,) = observed(inbox_database).recording.transactions("renew")
+        assert renewal.statements[0].rows == 1
     assert timeline.of(events.Lost) == []
 
 

@@ -36,6 +36,8 @@ SCHEMA = {
         locked_until TEXT, payload BLOB NOT NULL)""",
     "postgres": """CREATE TABLE jobs (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
         account text NOT NULL, locked_until timestamptz, payload bytea NOT NULL)""",
+    "mysql": """CREATE TABLE jobs (id bigint AUTO_INCREMENT PRIMARY KEY,
+        account text NOT NULL, locked_until datetime(6), payload longblob NOT NULL)""",
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from database_cells import everywhere, on
 from runtime_kit import (
     JOBS,
     MINUTE,
@@ -14,7 +15,6 @@ from runtime_kit import (
     Job,
     Plain,
     Work,
-    another,
     approximately,
     count,
     create,
@@ -23,6 +23,7 @@ from runtime_kit import (
     serve,
     warnings,
 )
+from server_kit import kill
 
 from inboxkit import Broker, Database, Service, events, subscriber
 from inboxkit.errors import ConnectError
@@ -71,6 +72,7 @@ async def test_claims_back_off_from_one_second_to_thirty_with_one_record(
     assert len(warnings(caplog, "a claim failed")) == 2
 
 
+@everywhere
 async def test_an_outage_of_everything_is_one_record_and_loses_nothing(
     inbox_database: Database,
     virtual_clock: VirtualClock,
@@ -137,6 +139,7 @@ async def test_no_connection_is_an_outage_too(
         assert handler.numbers == [1]
 
 
+@everywhere
 async def test_a_claim_whose_answer_is_lost_is_found_again_at_its_expiry(
     inbox_database: Database, virtual_clock: VirtualClock
 ) -> None:
@@ -152,23 +155,20 @@ async def test_a_claim_whose_answer_is_lost_is_found_again_at_its_expiry(
         assert handler.attempts == [2]
 
 
+@on("postgres", "mariadb", "mysql")
 async def test_sessions_that_the_server_ends_are_replaced(
     inbox_database: Database, virtual_clock: VirtualClock, timeline: Timeline
 ) -> None:
     """An administrator kills all connections while a row is in work: it is settled all the same, once."""
-    if inbox_database.dialect == "sqlite":
-        pytest.skip("SQLite has no server")
     await create(inbox_database, Plain)
     await put(inbox_database, PLAIN, 1)
     handler = Handler(20)
     async with TestApp(serve(inbox_database, PLAIN, handler)) as app:
-        async with another(inbox_database, "administrator") as administrator:
-            for _ in range(2):
-                await app.advance(9.7 * SECOND)
-                sessions = [c.session for c in observed(inbox_database).observed._connections]
-                assert sessions
-                for session in sessions:
-                    await administrator.execute(f"SELECT pg_terminate_backend({session}, 5000)")
+        for _ in range(2):
+            await app.advance(9.7 * SECOND)
+            sessions = [c.session for c in observed(inbox_database).observed._connections]
+            assert sessions
+            await kill(inbox_database, [session for session in sessions if session is not None])
         await app.advance(10 * SECOND)
         assert await count(inbox_database, Plain) == 0
         await app.publish(PLAIN, Work(2))

@@ -22,12 +22,12 @@ from runtime_kit import (
     create,
     observed,
     put,
-    refuse,
     serve,
     settlements,
     table,
     warnings,
 )
+from server_kit import refuse
 
 from inboxkit import Database, DatabaseError, ack, drop, events, retry, retry_after
 from inboxkit_testing import TestApp, Timeline, VirtualClock

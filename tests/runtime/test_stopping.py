@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
+from database_cells import everywhere
 from runtime_kit import (
     HOUR,
     JOBS,
@@ -31,6 +32,7 @@ from inboxkit import Database, Delivery, ack, events
 from inboxkit_testing import TestApp, Timeline, VirtualClock
 
 
+@everywhere
 async def test_a_stop_claims_no_more_and_waits_for_the_handlers(
     inbox_database: Database, virtual_clock: VirtualClock
 ) -> None:
@@ -78,6 +80,7 @@ async def test_the_drain_keeps_renewing_so_that_no_other_process_gets_the_row(
     assert await count(inbox_database, Plain) == 0
 
 
+@everywhere
 async def test_after_the_drain_timeout_handlers_are_cancelled_and_their_rows_given_back(
     inbox_database: Database, virtual_clock: VirtualClock, timeline: Timeline
 ) -> None:
@@ -161,6 +164,7 @@ async def test_a_handler_that_answers_its_cancellation_is_settled(
     assert await count(inbox_database, Job) == 0
 
 
+@everywhere
 @pytest.mark.parametrize("way", ["run", "running"])
 async def test_a_cancellation_from_outside_gives_the_rows_back(
     inbox_database: Database, virtual_clock: VirtualClock, way: str
@@ -237,6 +241,7 @@ async def test_asyncios_timeout_gives_the_rows_back(
     assert await table(inbox_database, Plain, "attempt", "locked_until") == [(1, None)]
 
 
+@everywhere
 async def test_rows_of_a_claim_that_answers_after_the_stop_are_given_back(
     inbox_database: Database, virtual_clock: VirtualClock
 ) -> None:

@@ -13,6 +13,7 @@ import psycopg
 import pymysql
 import pytest
 from anyio.abc import TaskGroup
+from database_cells import cells, everywhere, on
 from runtime_kit import (
     HOUR,
     MINUTE,
@@ -88,19 +89,17 @@ LEASED: Queue = InboxQueue(Leased, "leased", Work)
 LOCKED: Queue = InboxQueue(Locked, "locked", Work)
 KEYED: Queue = InboxQueue(Keyed, "keyed", Work)
 
-CELLS = [
-    pytest.param("sqlite", LEASED, id="sqlite-lease"),
-    pytest.param("sqlite", KEYED, id="sqlite-advisory"),
-    pytest.param("postgres", LEASED, id="postgres-lease"),
-    pytest.param("postgres", LOCKED, id="postgres-row-lock"),
-    pytest.param("postgres", KEYED, id="postgres-advisory"),
-    pytest.param("mariadb", LEASED, id="mariadb-lease"),
-    pytest.param("mariadb", LOCKED, id="mariadb-row-lock"),
-    pytest.param("mariadb", KEYED, id="mariadb-advisory"),
-]
-every_cell = pytest.mark.parametrize(("inbox_db", "queue"), CELLS)
-on_sqlite = pytest.mark.parametrize("inbox_db", ["sqlite"])
-on_servers = pytest.mark.parametrize("inbox_db", ["postgres", "mariadb"])
+every_cell = pytest.mark.parametrize(
+    ("inbox_db", "inbox_backend", "queue"),
+    [
+        pytest.param(*cell.values, queue, id=f"{cell.id}-{queue.name}", marks=cell.marks)
+        for cell in cells("sqlite", "postgres", "mariadb", "mysql")
+        for queue in (LEASED, LOCKED, KEYED)
+        if (cell.values[0], queue) != ("sqlite", LOCKED)
+    ],
+)
+on_sqlite = on("sqlite")
+on_servers = on("postgres", "mariadb", "mysql")
 
 Answer = Callable[[TransactionalDelivery], Awaitable[Outcome | None]]
 
@@ -627,7 +626,7 @@ async def test_an_ack_and_a_renewal_in_flight_do_not_wait_for_each_other(
     assert timeline.of(events.Lost) == []
 
 
-@pytest.mark.parametrize("inbox_db", ["sqlite", "postgres", "mariadb"])
+@everywhere
 async def test_a_lost_lease_loses_what_was_written(
     inbox_database: Database, virtual_clock: VirtualClock, timeline: Timeline
 ) -> None:
@@ -697,9 +696,14 @@ async def test_on_sqlite_it_ends_before_any_hold_does(
 
 
 @pytest.mark.parametrize(
-    ("inbox_db", "queue"),
-    [("postgres", LEASED), ("sqlite", KEYED)],
-    ids=["lease", "sqlite-advisory"],
+    ("inbox_db", "inbox_backend", "queue"),
+    [
+        *(
+            pytest.param(*cell.values, LEASED, id=f"{cell.id}-leased", marks=cell.marks)
+            for cell in cells("postgres", "mariadb", "mysql", once=())
+        ),
+        *(pytest.param(*cell.values, KEYED, id=f"{cell.id}-keyed") for cell in cells("sqlite")),
+    ],
 )
 async def test_each_delivery_owns_a_connection_of_the_room(
     inbox_database: Database, virtual_clock: VirtualClock, queue: Queue

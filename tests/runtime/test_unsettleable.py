@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from database_cells import cells
 from runtime_kit import MINUTE, Handler, Work, create, put, serve
 
 from inboxkit import Database, Inbox, InboxQueue, role
@@ -40,16 +41,12 @@ FIFO = InboxQueue(Fifo, "fifo", Work)
 
 
 @pytest.mark.parametrize(
-    ("inbox_db", "queue"),
+    ("inbox_db", "inbox_backend", "queue"),
     [
-        ("postgres", LOCKED),
-        ("mariadb", LOCKED),
-        ("postgres", KEYED),
-        ("mariadb", KEYED),
-        ("sqlite", KEYED),
-        ("postgres", FIFO),
+        pytest.param(*cell.values, queue, id=f"{cell.id}-{queue.name}", marks=cell.marks)
+        for queue in (LOCKED, KEYED, FIFO)
+        for cell in cells("postgres", "mariadb", "mysql", *(("sqlite",) if queue is KEYED else ()))
     ],
-    ids=["postgres-row", "mariadb-row", "postgres-key", "mariadb-key", "sqlite-key", "fifo"],
 )
 async def test_a_row_that_cannot_be_settled_lets_others_go_first(
     inbox_database: Database, virtual_clock: VirtualClock, queue: InboxQueue[Any, Work]

@@ -52,6 +52,12 @@ NAMES = {
     "braces": "{a}{0}",
 }
 
+NOT_ON_MYSQL = {
+    "spaces": "do not end with a space",
+    "emoji": "no characters beyond U\\+FFFF",
+}
+"""What MariaDB and MySQL call nothing, and what the service says of it."""
+
 ROLES = (
     "id",
     "group",
@@ -93,6 +99,18 @@ def described(
 async def make(db: Database, spec: InboxSpec) -> None:
     for statement in create_table(get_dialect(db.dialect), spec):
         await db.execute(statement)
+
+
+async def refuse(db: Database, spec: InboxSpec, told: str) -> None:
+    """Start a service over a table that cannot be."""
+
+    @subscriber(InboxQueue(spec, "queue", bytes))
+    async def handle(message: bytes) -> None: ...
+
+    app = Service("service", Broker(db))
+    app.include(handle)
+    with pytest.raises(DialectError, match=told):
+        await app.run()
 
 
 async def serve(db: Database, spec: InboxSpec, name: str, dead: str) -> tuple[Any, Any]:
@@ -137,6 +155,9 @@ async def test_any_name_of_schema_table_columns_and_queue(
         schema = name
         await inbox_database.execute(f"CREATE SCHEMA {get_dialect('postgres').quote(name)}")
     spec = described(name, schema=schema)
+    if inbox_database.dialect == "mysql" and case in NOT_ON_MYSQL:
+        await refuse(inbox_database, spec, NOT_ON_MYSQL[case])
+        return
     await make(inbox_database, spec)
     await inbox_database.execute("CREATE TABLE jobs (id integer)")
     rows, dead = await serve(inbox_database, spec, name, name + " dead")
@@ -154,6 +175,9 @@ async def test_any_name_of_a_dead_letter_table(
     name = NAMES[case]
     spec = described(name, group=False, processed_at=False)
     dead = described(name, table=name + "+", group=False, processed_at=False)
+    if inbox_database.dialect == "mysql" and case in NOT_ON_MYSQL:
+        await refuse(inbox_database, dead, NOT_ON_MYSQL[case])
+        return
     await make(inbox_database, spec)
     await make(inbox_database, dead)
     target: Any = InboxQueue(dead, "dead", bytes)
@@ -164,20 +188,30 @@ async def test_any_name_of_a_dead_letter_table(
     assert (row["payload_"], row["attempt_"], row[name]) == (b"bad", 3, name)
 
 
-LONGEST = 63
-"""Bytes of PostgreSQL's names; it cuts longer ones, and two may then be one."""
+LONGEST = {"postgres": "63 bytes", "mysql": "64 characters"}
+"""PostgreSQL cuts longer names, and two may then be one; MariaDB and MySQL have none."""
+
+
+def too_long(dialect: str, letter: str) -> str:
+    """A name that is one longer than the longest."""
+    longest = int(LONGEST.get(dialect, "63").partition(" ")[0])
+
+    def size(text: str) -> int:
+        return len(text) if dialect == "mysql" else len(text.encode())
+
+    name = letter * (longest // size(letter))
+    return name + "x" * (longest + 1 - size(name))
 
 
 @pytest.mark.parametrize("letter", ["x", "é", "\N{GRINNING FACE}"])
 @pytest.mark.parametrize("where", ["table", "schema", "column", "dead letter table"])
-async def test_name_that_postgres_would_cut_is_refused(
+async def test_name_that_is_longer_than_the_database_has_any_is_refused(
     where: str, letter: str, inbox_database: Database, frozen_clock: VirtualClock
 ) -> None:
     db = inbox_database
     if db.dialect == "sqlite" and where == "schema":
         pytest.skip("a schema of SQLite is an attached file, known to one connection")
-    long = letter * (LONGEST // len(letter.encode()))
-    long += "x" * (LONGEST + 1 - len(long.encode()))
+    long = too_long(db.dialect, letter)
     names = {"table": "jobs", "schema": None, "column": "note", "dead letter table": "dead"}
     names[where] = long
 
@@ -215,7 +249,8 @@ async def test_name_that_postgres_would_cut_is_refused(
         app.on_startup(create)
     with pytest.raises(DialectError) as caught:
         await app.run()
-    assert "63 bytes" in str(caught.value)
+    is_beyond = db.dialect == "mysql" and letter > "\uffff"
+    assert ("beyond U+FFFF" if is_beyond else LONGEST[db.dialect]) in str(caught.value)
     assert repr(long) in str(caught.value)
 
 

@@ -25,11 +25,12 @@ from inboxkit import (
 )
 from inboxkit_testing import TestApp, VirtualClock
 
-TIMES = {"sqlite": "TEXT", "postgres": "timestamptz"}
-BYTES = {"sqlite": "BLOB", "postgres": "bytea"}
+TIMES = {"sqlite": "TEXT", "postgres": "timestamptz", "mysql": "datetime(6)"}
+BYTES = {"sqlite": "BLOB", "postgres": "bytea", "mysql": "longblob"}
 IDS = {
     "sqlite": "id INTEGER PRIMARY KEY",
     "postgres": "id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+    "mysql": "id bigint AUTO_INCREMENT PRIMARY KEY",
 }
 END_OF_TIME = datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
 
@@ -142,6 +143,8 @@ async def test_messages_and_headers_in_text_and_json_columns(
     db = inbox_database
     if db.dialect == "sqlite" and payload.startswith("json"):
         payload = "TEXT"  # its JSON is a number's column, which start-up refuses for a payload
+    if db.dialect == "mysql" and payload == "jsonb":
+        payload = headers = "longtext"  # these have one JSON
     await make(db, f"payload {payload} NOT NULL", f"heads {headers} NOT NULL",
                "attempt integer NOT NULL DEFAULT 1")  # fmt: skip
     queue = InboxQueue(Texts, "q", dict[str, Any])

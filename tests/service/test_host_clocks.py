@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
+from database_cells import on_servers
 
 from inboxkit import (
     Broker,
@@ -19,6 +20,7 @@ from inboxkit import (
     Delivery,
     Inbox,
     InboxQueue,
+    InboxSpec,
     Outcome,
     Service,
     SystemClock,
@@ -55,29 +57,33 @@ JOBS = InboxQueue(Job, "jobs", Work)
 NOW = {
     "postgres": "SELECT clock_timestamp()",
     "sqlite": "SELECT strftime('%Y-%m-%dT%H:%M:%f000+00:00', 'now')",
+    "mysql": "SELECT UTC_TIMESTAMP(6)",
 }
 
 
-async def create(database: Database) -> None:
-    await database.execute("DROP TABLE IF EXISTS clock_jobs")
-    for statement in create_table(get_dialect(database.dialect), Job.spec):
+async def create(database: Database, spec: InboxSpec = Job.spec) -> None:
+    await database.execute(f"DROP TABLE IF EXISTS {spec.table}")
+    for statement in create_table(get_dialect(database.dialect), spec):
         await database.execute(statement)
 
 
 async def stored(database: Database, column: str) -> datetime:
-    value = await database.fetch_value(f"SELECT {column} FROM clock_jobs")
-    return datetime.fromisoformat(value) if isinstance(value, str) else value
+    return aware(await database.fetch_value(f"SELECT {column} FROM clock_jobs"))
 
 
 async def servers(database: Database) -> datetime:
-    value = await database.fetch_value(NOW[database.dialect])
-    return datetime.fromisoformat(value) if isinstance(value, str) else value
+    return aware(await database.fetch_value(NOW[database.dialect]))
 
 
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def aware(value: Any) -> datetime:
+    """MariaDB and MySQL tell UTC without saying so."""
+    found: datetime = datetime.fromisoformat(value) if isinstance(value, str) else value
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
 @pytest.mark.parametrize("days", [-30, 30])
 def test_with_a_database_clock_the_hosts_does_not_matter(
-    url: str, backend: str, days: int, monkeypatch: pytest.MonkeyPatch
+    url: str, inbox_backend: str, days: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A lease, a due time and a back-off of a host that is a month off."""
     monkeypatch.setattr(SystemClock, "now", lambda self: datetime.now(UTC) + days * DAY)
@@ -114,7 +120,60 @@ def test_with_a_database_clock_the_hosts_does_not_matter(
             with pytest.raises(DeclarationError, match="of its own"):
                 Database(url, clock=db.clock)
 
-    anyio.run(main, backend=backend)
+    anyio.run(main, backend=inbox_backend)
+
+
+class Locked(Inbox, table="clock_locked"):
+    id: int = role.id(generated=True)
+    retry_after: datetime | None = role.retry_after(default=None)
+    attempt: int = role.attempt(generated=True)
+    payload: bytes = role.payload()
+
+
+class Keyed(Locked, table="clock_keyed", advisory_lock="clock-{id}"):
+    """The same, under an advisory lock."""
+
+
+PAUSE = timedelta(seconds=0.3)
+
+
+@pytest.mark.parametrize("inbox_db", ["sqlite", "postgres", "mariadb", "mysql"])
+def test_a_retry_comes_due_by_the_servers_clock_in_each_claim_form(
+    url: str, inbox_backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In real time, since the server's is; all forms wait side by side."""
+    monkeypatch.setattr(SystemClock, "now", lambda self: datetime.now(UTC) - 30 * DAY)
+    queues = [InboxQueue(row, row.spec.table, Work) for row in (Job, Locked, Keyed)]
+    seen: dict[str, list[tuple[int, datetime]]] = {}
+
+    async def main() -> None:
+        all_done = anyio.Event()
+
+        async def handle(work: Work, delivery: Delivery) -> Outcome:
+            now = await servers(delivery.database)
+            seen.setdefault(delivery.queue.name, []).append((delivery.attempt, now))
+            if sum(map(len, seen.values())) == 2 * len(served):
+                all_done.set()
+            return retry_after(PAUSE) if delivery.attempt == 1 else ack()
+
+        async with Database(url, clock=DatabaseClock()) as db:
+            served = queues if db.dialect != "sqlite" else [queues[0], queues[2]]
+            app = Service("clocks", Broker(db, poll_interval=timedelta(hours=1)))
+            for queue in served:
+                await create(db, queue.spec)
+                app.include(subscriber(queue)(handle))
+            with anyio.fail_after(20):
+                async with app.running():
+                    for queue in served:
+                        await app.broker.publish(queue, Work(1))
+                    await all_done.wait()
+            for queue in served:
+                (first, early), (second, late) = seen[queue.name]
+                assert (first, second) == (1, 2)
+                assert late - early >= PAUSE
+                assert await db.fetch(f"SELECT id FROM {queue.spec.table}") == []
+
+    anyio.run(main, backend=inbox_backend)
 
 
 async def test_in_virtual_time_the_databases_clock_is_a_host_of_its_own(
@@ -150,7 +209,7 @@ class Real(HostClock):
         return datetime.now(UTC) + self.error
 
 
-@pytest.mark.parametrize("inbox_db", ["postgres"])
+@on_servers
 async def test_a_wrong_clock_is_told_once_for_each_excess(
     inbox_database: Database,
     virtual_clock: VirtualClock,

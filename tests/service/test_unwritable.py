@@ -158,7 +158,8 @@ COLUMNS: dict[str, tuple[str, Any]] = {
     "date beyond UTC": ("at", datetime.max.replace(tzinfo=timezone(-timedelta(hours=1)))),
     "text as bytes": ("blob", "x"),
 }
-ONLY_ON_POSTGRES = {"NUL", "priority beyond the column"}
+TAKEN = {"NUL": ("sqlite", "mysql"), "priority beyond the column": ("sqlite",)}
+"""Where a column does hold it."""
 
 
 @pytest.mark.parametrize("case", COLUMNS)
@@ -168,7 +169,7 @@ async def test_unwritable_column_is_named_and_changes_nothing(
     name, value = COLUMNS[case]
     columns: dict[str, Any] = {"due": LATER, name: value}
     async with TestApp(service(inbox_database)) as app:
-        if case in ONLY_ON_POSTGRES and inbox_database.dialect == "sqlite":
+        if inbox_database.dialect in TAKEN.get(case, ()):
             await app.publish(ORDERS, Order(1), **columns)
             assert [getattr(row, name) for row in await app.rows(Jobs)] == [value]
             return
@@ -192,7 +193,7 @@ async def test_message_that_no_text_column_takes(
     text: str, inbox_database: Database, frozen_clock: VirtualClock
 ) -> None:
     async with TestApp(service(inbox_database)) as app:
-        if text == "a\0b" and inbox_database.dialect == "sqlite":
+        if text == "a\0b" and inbox_database.dialect != "postgres":
             await app.publish(TEXTS, text)
             app.subscriber(read).assert_called_with(text)
             return
@@ -205,4 +206,4 @@ async def test_message_that_no_text_column_takes(
 
 
 def test_no_case_is_lost() -> None:
-    assert (len(MESSAGES), len(COLUMNS), len(ONLY_ON_POSTGRES)) == (8, 24, 2)
+    assert (len(MESSAGES), len(COLUMNS), len(TAKEN)) == (8, 24, 2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -12,26 +11,7 @@ import pytest
 from inboxkit import Broker, Database, Inbox, InboxQueue, InboxSpec, Service, StartupError
 from inboxkit import subscriber as subscribe
 
-OnDatabase = Callable[[str, str, Callable[[Database], Awaitable[Any]]], Any]
 RefusalOf = Callable[..., Awaitable[StartupError | None]]
-
-
-@pytest.fixture
-def on_database(request: pytest.FixtureRequest, tmp_path: Path) -> OnDatabase:
-    """Run an async test with a database of a dialect, on a backend, and return what it returns."""
-
-    def run(dialect: str, backend: str, test: Callable[[Database], Awaitable[Any]]) -> Any:
-        url = f"sqlite:///{tmp_path / 'inbox.db'}"
-        if dialect == "postgres":
-            url = request.getfixturevalue("shared_postgres_url")
-
-        async def main() -> Any:
-            async with Database(url) as db:
-                return await test(db)
-
-        return anyio.run(main, backend=backend)
-
-    return run
 
 
 @pytest.fixture

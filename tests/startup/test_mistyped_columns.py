@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+import re
 import types
 import uuid
 from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from database_cells import if_chosen
 
 from inboxkit import Database, Inbox, SchemaError, role
 from inboxkit._core.spec import Role
 from inboxkit._sql.column_types import COLUMN_TYPES, Accepts, known
+from inboxkit._sql.dialect import get_dialect
 from inboxkit.abc import DialectName
 
-DECLARED: dict[DialectName, dict[str, str]] = {
+_ON_BOTH = {
+    **{kind: kind for kind in ("tinyint", "smallint", "mediumint", "int", "bigint")},
+    **{kind: kind for kind in ("tinytext", "text", "mediumtext", "longtext")},
+    **{kind: kind for kind in ("tinyblob", "blob", "mediumblob", "longblob")},
+    **{kind: f"{kind}(40)" for kind in ("varchar", "char", "varbinary", "binary")},
+    **{kind: kind for kind in ("binary(16)", "date", "year", "float", "double")},
+    "datetime": "datetime(6)",
+    "timestamp": "timestamp(6) NULL",
+    "time": "time(6)",
+    "decimal": "decimal(10, 2)",
+    "enum": "enum('a')",
+    "bit": "bit(3)",
+}
+
+DECLARED: dict[str, dict[str, str]] = {
     "postgres": {
         "smallint": "smallint",
         "integer": "integer",
@@ -52,8 +69,11 @@ DECLARED: dict[DialectName, dict[str, str]] = {
         "JSON": "JSON",
         "TIME": "TIMESTAMP",
     },
+    "mariadb": _ON_BOTH | {"uuid": "uuid", "inet6": "inet6"},
+    "mysql": _ON_BOTH | {"json": "json"},
 }
-"""One declaration for each type that a table may have; SQLite's columns without type hold anything."""
+"""One declaration for each type that a table may have; SQLite's columns without type hold anything, and
+MariaDB's JSON is a longtext."""
 
 SPECIFIERS: dict[Role, Any] = {
     Role.ID: role.id,
@@ -69,16 +89,20 @@ SPECIFIERS: dict[Role, Any] = {
     Role.DATA: role.column,
 }
 NULLABLE = {Role.RETRY_AFTER, Role.PROCESSED_AT, Role.LOCKED_UNTIL}
-NO_INDEX = {"json"}
-"""Types that Postgres cannot index at all."""
+NO_INDEX = re.compile("json|.*text|.*blob")
+"""Types that MySQL cannot index as they are, and Postgres's json."""
 
 
 @dataclass(frozen=True)
 class Case:
     """A role's values of one Python type on one database, and the types that cannot hold them."""
 
-    dialect: DialectName
+    database: str
     accepts: Accepts
+
+    @property
+    def dialect(self) -> DialectName:
+        return "mysql" if self.database == "mariadb" else cast("DialectName", self.database)
 
     @property
     def column(self) -> str:
@@ -86,7 +110,7 @@ class Case:
 
     @property
     def wrong(self) -> list[str]:
-        kinds = DECLARED[self.dialect]
+        kinds = DECLARED[self.database]
         if self.accepts.role is Role.DATA:  # other types are the service's own: the driver's matter
             kinds = {kind: kinds[kind] for kind in known(self.dialect) & kinds.keys()}
         return sorted(
@@ -98,10 +122,19 @@ class Case:
     def __str__(self) -> str:
         accepts = self.accepts
         types = "+".join(declared.partition("(")[0] for declared in self.wrong)
-        return f"{self.dialect}-{accepts.role.value}-{accepts.python.__name__}-not-{types}"
+        return f"{self.database}-{accepts.role.value}-{accepts.python.__name__}-not-{types}"
 
 
-CASES = [Case(dialect, accepts) for dialect in DECLARED for accepts in COLUMN_TYPES]
+CASES = [Case(database, accepts) for database in DECLARED for accepts in COLUMN_TYPES]
+
+
+def cells() -> list[Any]:
+    """Each case on its database."""
+    marks = dict.fromkeys(("mariadb", "mysql"), (if_chosen,))
+    return [
+        pytest.param(case.database, case, id=str(case), marks=marks.get(case.database, ()))
+        for case in CASES
+    ]
 
 
 def row_class(case: Case, table: str) -> type[Inbox]:
@@ -125,23 +158,22 @@ def row_class(case: Case, table: str) -> type[Inbox]:
     return made
 
 
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_mistyped_column_stops_the_start(
-    case: Case, backend: str, on_database: Any, refusal_of: Any
-) -> None:
+@pytest.mark.parametrize(("inbox_db", "case"), cells())
+def test_mistyped_column_stops_the_start(case: Case, with_database: Any, refusal_of: Any) -> None:
     async def test(db: Database) -> dict[str, str]:
         return {declared: await met(db, declared) for declared in case.wrong}
 
     async def met(db: Database, declared: str) -> str:
         """What is missing from the refusal; empty where it is as it should be."""
         table = f"jobs {uuid.uuid4().hex[:12]}"
-        time = "timestamptz" if db.dialect == "postgres" else "TEXT"
+        quote = get_dialect(db.dialect).quote
+        time = {"postgres": "timestamptz", "sqlite": "TEXT", "mysql": "datetime(6)"}[db.dialect]
         of_column = {"id": "integer", "lease": time} | {case.column: declared}
-        if of_column["id"] not in NO_INDEX:
+        of_column["id"] = of_column["id"].removesuffix(" NULL")
+        if NO_INDEX.fullmatch(of_column["id"]) is None or db.dialect == "sqlite":
             of_column["id"] += " PRIMARY KEY"
         columns = ", ".join(f"{name} {kind}" for name, kind in of_column.items())
-        await db.execute(f'CREATE TABLE "{table}" ({columns})')
+        await db.execute(f"CREATE TABLE {quote(table)} ({columns})")
 
         error = await refusal_of(db, row_class(case, table))
 
@@ -152,6 +184,8 @@ def test_mistyped_column_stops_the_start(
             pieces.append(f"(role {case.accepts.role.value})")
         if db.dialect == "postgres":
             pieces.append(f'ALTER TABLE "{table}" ALTER COLUMN "{case.column}" TYPE ')
+        elif db.dialect == "mysql":
+            pieces.append(f"ALTER TABLE `{table}` MODIFY COLUMN `{case.column}` ")
         else:
             pieces.append(f"make the table anew with `{case.column}` ")
         missing = [piece for piece in pieces if piece not in str(error)]
@@ -159,14 +193,15 @@ def test_mistyped_column_stops_the_start(
             missing.append(f"attributes: {error.table!r}, {error.column!r}")
         if missing:
             return f"{error} lacks {missing}"
-        if db.dialect == "postgres":  # the cure, as a person would paste it
-            await db.execute(str(error)[str(error).index("ALTER TABLE ") :])
+        if db.dialect != "sqlite":  # the cure, as a person would paste it
+            for statement in str(error)[str(error).index("ALTER TABLE ") :].split("; "):
+                await db.execute(statement)
             again = await refusal_of(db, row_class(case, table))
             if "is of type" in str(again):
                 return f"after {error} met {again!r}"
         return ""
 
-    answers = on_database(case.dialect, backend, test)
+    answers = with_database(test)
     assert len(answers) == len(case.wrong) > 0
     assert {declared: answer for declared, answer in answers.items() if answer} == {}
 
@@ -175,13 +210,19 @@ def test_no_case_is_lost() -> None:
     counts: Counter[tuple[str, str]] = Counter()
     for case in CASES:
         kind = "data" if case.accepts.role is Role.DATA else "role"
-        counts[case.dialect, kind] += len(case.wrong)
+        counts[case.database, kind] += len(case.wrong)
     assert counts == {
         ("postgres", "role"): 319,
         ("postgres", "data"): 122,
         ("sqlite", "role"): 120,
         ("sqlite", "data"): 60,
+        ("mariadb", "role"): 406,
+        ("mariadb", "data"): 172,
+        ("mysql", "role"): 390,
+        ("mysql", "data"): 171,
     }
-    assert len({str(case) for case in CASES}) == len(CASES) == 2 * len(COLUMN_TYPES)
-    for dialect, named in DECLARED.items():
-        assert known(dialect) - {"NONE"} <= named.keys()
+    assert len({str(case) for case in CASES}) == len(CASES) == 4 * len(COLUMN_TYPES)
+    assert known("postgres") <= DECLARED["postgres"].keys()
+    assert known("sqlite") - {"NONE"} <= DECLARED["sqlite"].keys()
+    assert known("mysql") - {"json"} <= DECLARED["mariadb"].keys()
+    assert known("mysql") - {"uuid"} <= DECLARED["mysql"].keys()

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from database_cells import on_servers
 
 from inboxkit import (
     Column,
@@ -81,7 +82,7 @@ def test_missing_column_stops_the_start_and_its_cure_is_one(
     missing: str, table: str, with_database: WithDatabase, refusal_of: Any
 ) -> None:
     async def test(db: Database) -> None:
-        spec = full(table)
+        spec, quote = full(table), get_dialect(db.dialect).quote
         column = "note" if missing == "own" else COLUMNS[missing].name
         quoted = await make(
             db,
@@ -89,8 +90,9 @@ def test_missing_column_stops_the_start_and_its_cure_is_one(
         )
         if missing != "id":
             for (index,) in await db.fetch(INDEXES[db.dialect], table):
-                await db.execute(f'DROP INDEX "{index}"')
-            await db.execute(f'ALTER TABLE {quoted} DROP COLUMN "{column}"')
+                where = f" ON {quoted}" if db.dialect == "mysql" else ""
+                await db.execute(f"DROP INDEX {quote(index)}{where}")
+            await db.execute(f"ALTER TABLE {quoted} DROP COLUMN {quote(column)}")
 
         first, *others = await apply_cures(db, spec, refusal_of)
 
@@ -106,6 +108,8 @@ INDEXES = {
     "sqlite": "SELECT name FROM sqlite_master WHERE type = 'index' AND tbl_name = $1 AND sql IS NOT NULL",
     "postgres": """SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
         JOIN pg_class t ON t.oid = i.indrelid WHERE t.relname = $1::text AND NOT i.indisprimary""",
+    "mysql": """SELECT DISTINCT index_name FROM information_schema.statistics
+        WHERE table_schema = DATABASE() AND table_name = $1 AND index_name <> 'PRIMARY'""",
 }
 
 
@@ -141,7 +145,8 @@ def test_id_without_unique_index_stops_the_start_and_its_cure_is_one(
 
     async def test(db: Database) -> None:
         time = TIME[db.dialect]
-        await db.execute(f'CREATE TABLE "{table}" (id integer, tries integer, lease {time}{keys})')
+        name = get_dialect(db.dialect).quote(table)
+        await db.execute(f"CREATE TABLE {name} (id integer, tries integer, lease {time}{keys})")
         (error,) = await apply_cures(db, spec, refusal_of)
         assert (error.table, error.column) == (table, "id")
         assert "(role id) has no unique index of its own" in str(error)
@@ -149,7 +154,7 @@ def test_id_without_unique_index_stops_the_start_and_its_cure_is_one(
     with_database(test)
 
 
-TIME = {"sqlite": "TEXT", "postgres": "timestamptz"}
+TIME = {"sqlite": "TEXT", "postgres": "timestamptz", "mysql": "datetime(6)"}
 
 
 @pytest.mark.parametrize("role", ["locked_until", "processed_at"])
@@ -163,13 +168,14 @@ def test_column_that_cannot_be_null_stops_the_start(
     async def test(db: Database) -> None:
         time = TIME[db.dialect]
         await db.execute(
-            f'CREATE TABLE "{table}" (id integer PRIMARY KEY, lease {time}, it {time} NOT NULL)'
+            f"CREATE TABLE {get_dialect(db.dialect).quote(table)} "
+            f"(id integer PRIMARY KEY, lease {time}, it {time} NOT NULL)"
         )
         error = await refusal_of(db, spec)
         assert isinstance(error, SchemaError)
         assert (error.table, error.column) == (table, "it")
         assert f"{table!r} (role {role}) is NOT NULL" in str(error)
-        if db.dialect == "postgres":
+        if db.dialect != "sqlite":
             await apply_cures(db, spec, refusal_of)
         else:
             assert "make the table anew with a nullable `it`" in str(error)
@@ -180,7 +186,8 @@ def test_column_that_cannot_be_null_stops_the_start(
 def test_view_stops_the_start(table: str, with_database: WithDatabase, refusal_of: Any) -> None:
     async def test(db: Database) -> SchemaError:
         quoted = await make(db, full(table))
-        await db.execute(f'CREATE VIEW "{table} seen" AS SELECT * FROM {quoted}')
+        view = get_dialect(db.dialect).quote(f"{table} seen")
+        await db.execute(f"CREATE VIEW {view} AS SELECT * FROM {quoted}")
         error: SchemaError = await refusal_of(db, full(table + " seen"))
         return error
 
@@ -203,8 +210,8 @@ def test_generated_column_that_nothing_fills_stops_the_start(
 
     async def test(db: Database) -> SchemaError:
         await db.execute(
-            f'CREATE TABLE "{table}" (id integer PRIMARY KEY, tries integer NOT NULL, '
-            f"lease {TIME[db.dialect]})"
+            f"CREATE TABLE {get_dialect(db.dialect).quote(table)} "
+            f"(id integer PRIMARY KEY, tries integer NOT NULL, lease {TIME[db.dialect]})"
         )
         error: SchemaError = await refusal_of(db, spec)
         return error
@@ -215,16 +222,18 @@ def test_generated_column_that_nothing_fills_stops_the_start(
     assert "DEFAULT 1" in str(error)
 
 
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@on_servers
 @pytest.mark.parametrize("digits", [0, 3])
 def test_coarse_lease_without_attempts_stops_the_start(
-    digits: int, backend: str, table: str, on_database: Any, refusal_of: Any
+    digits: int, table: str, with_database: WithDatabase, refusal_of: Any
 ) -> None:
     lease = {"id": Column("id"), "locked_until": Column("lease")}
 
     async def test(db: Database) -> None:
+        kind = "datetime" if db.dialect == "mysql" else "timestamptz"
         await db.execute(
-            f'CREATE TABLE "{table}" (id integer PRIMARY KEY, tries integer, lease timestamptz({digits}))'
+            f"CREATE TABLE {get_dialect(db.dialect).quote(table)} "
+            f"(id integer PRIMARY KEY, tries integer, lease {kind}({digits}))"
         )
         assert await refusal_of(db, InboxSpec(table, attempt=Column("tries"), **lease)) is None
         error = await refusal_of(db, InboxSpec(table, **lease))
@@ -233,7 +242,7 @@ def test_coarse_lease_without_attempts_stops_the_start(
         assert f"keeps {digits} fraction digits" in str(error)
         assert "or describe an attempt column" in str(error)
 
-    on_database("postgres", backend, test)
+    with_database(test)
 
 
 @pytest.mark.parametrize("by", ["a name", "a queue"])

@@ -78,9 +78,11 @@ async def test_a_delivery_made_by_hand_publishes_nothing(virtual_clock: VirtualC
 async def test_a_handler_is_found_by_function_name_and_queue(
     inbox_database: Database, frozen_clock: VirtualClock
 ) -> None:
-    time, data = (
-        ("TEXT", "BLOB") if inbox_database.dialect == "sqlite" else ("timestamptz", "bytea")
-    )
+    time, data = {
+        "sqlite": ("TEXT", "BLOB"),
+        "postgres": ("timestamptz", "bytea"),
+        "mysql": ("datetime(6)", "longblob"),
+    }[inbox_database.dialect]
     await inbox_database.execute(
         f"CREATE TABLE jobs (id integer PRIMARY KEY, name text, lease {time}, body {data})"
     )

@@ -61,6 +61,16 @@ def test_only_the_password_lets_in(server: MysqlServer) -> None:
         through_socket.query("SELECT 1")
 
 
+def test_its_temporary_files_are_its_own(server: MysqlServer) -> None:
+    """A MariaDB that starts removes those of others in its folder."""
+    if server.folder is None:
+        pytest.skip("the server is not ours")
+    with server.database() as url, session(url) as open_session:
+        cursor = open_session.cursor()
+        cursor.execute("SELECT @@tmpdir")
+        assert cursor.fetchall() == ((str(server.folder / "temporary"),),)
+
+
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="waits by pidfd")
 def test_it_is_shared_by_name_and_ends_with_its_last_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(_mysql.MARIADB_URL_VARIABLE, raising=False)
