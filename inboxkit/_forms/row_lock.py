@@ -148,6 +148,10 @@ class RowLockForm:
         first = CONSTRAINTS if self._table.dialect.name == "postgres" else ()
         return SavepointWork(connection, self._script, self._commit, first=first)
 
+    def rest_row(self, id: Any, until: float) -> None:
+        """Do not claim a row before this second of the monotonic clock."""
+        self._aside[self._table.id.encode(id)] = until
+
     async def close(self) -> None:
         """Give every session back, with its row."""
         sessions, self._sessions = self._sessions, {}
