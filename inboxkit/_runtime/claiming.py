@@ -8,7 +8,7 @@ from random import Random
 import anyio
 
 from inboxkit.abc import Claim, ClaimForm, Clock
-from inboxkit.errors import DatabaseBusyError, DatabaseError, OutcomeUnknownError, StartupError
+from inboxkit.errors import DatabaseError, StartupError
 
 from .reporting import Reporter
 from .timing import wait_for
@@ -25,8 +25,8 @@ LONGEST_CLAIM = 60.0
 class Failures:
     """Claims that failed one after the other: how long to rest, and the one record of them.
 
-    The first that a connection's end may explain is repeated at once, on another one: a session that
-    the server has ended is no outage.
+    The first is repeated at once: a session that the server has ended, or one statement that it has
+    stopped, is no outage.
 
     Args:
         random: The service's seeded source, for jitter.
@@ -37,16 +37,13 @@ class Failures:
         self._random = random
         self._report = report
         self._count = 0
-        self._is_first = True
         self._was_told = False
 
     def add(self, error: Exception) -> float:
         """One more; returns the seconds until the next try."""
-        is_first, self._is_first = self._is_first, False
-        wait = 0.0
-        if not is_first or not isinstance(error, DatabaseBusyError | OutcomeUnknownError):
-            wait = min(_FIRST_WAIT * 2.0 ** min(self._count, 10), _LONGEST_WAIT)
-            self._count += 1
+        doublings = min(self._count - 1, 10)
+        wait = min(_FIRST_WAIT * 2.0**doublings, _LONGEST_WAIT) if self._count else 0.0
+        self._count += 1
         self._was_told = self._was_told or self._report.outage(
             "a claim failed; claims are repeated, up to 30 s apart", error
         )
@@ -54,7 +51,7 @@ class Failures:
 
     def end(self) -> None:
         """A claim was answered."""
-        self._count, self._is_first, self._was_told = 0, True, False
+        self._count, self._was_told = 0, False
         self._report.recovered()
 
 
