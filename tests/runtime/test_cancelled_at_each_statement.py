@@ -50,7 +50,7 @@ class Keyed(Inbox, table="cut_keyed", advisory_lock="cut-{id}"):
     payload: bytes = role.payload()
 
 
-QUEUES = {
+QUEUES: dict[str, InboxQueue[Any, Work]] = {
     "lease": InboxQueue(Leased, "leased", Work),
     "row": InboxQueue(Locked, "locked", Work),
     "key": InboxQueue(Keyed, "keyed", Work),
@@ -71,7 +71,7 @@ QUEUES = {
 async def test_a_service_cancelled_at_any_statement_leaves_nothing_open_and_doubles_nothing(
     inbox_database: Database, virtual_clock: VirtualClock, form: str
 ) -> None:
-    queue: InboxQueue[Any, Work] = QUEUES[form]
+    queue = QUEUES[form]
     await create(inbox_database, queue.row)
     await inbox_database.execute("CREATE TABLE effects (n int)")
 
