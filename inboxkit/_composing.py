@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
@@ -21,7 +22,7 @@ from ._including import Included
 from ._including_together import left_to_others
 from ._runtime.delivery import Delivery, TransactionalDelivery
 from ._runtime.plan import Plan, Wrapping
-from ._runtime.reporting import Outage, Reporter
+from ._runtime.reporting import Outage, Reporter, log
 from ._runtime.room import Room
 from ._runtime.subscription import Subscription
 from ._sql.check import check_dead_letter, check_groups
@@ -29,7 +30,7 @@ from ._sql.dialect import get_dialect
 from ._sql.every_group import Others
 from ._sql.info import TableInfo
 from .abc import Claimed
-from .errors import DecodeError, StartupError
+from .errors import DatabaseBusyError, DecodeError, OutcomeUnknownError, StartupError
 from .table import row_from
 
 if TYPE_CHECKING:
@@ -38,8 +39,12 @@ if TYPE_CHECKING:
 
 __all__ = ["compose"]
 
+T = TypeVar("T")
+
 _QUEUED_PER_WORKER = 4
 """Most rows in work for each keyed worker."""
+_LOOKS = 5
+"""How often a table is looked at whose connection ends meanwhile."""
 
 
 async def compose(
@@ -102,12 +107,12 @@ async def _compose_one(
     database = broker.database
     queue = one.queue
     try:
-        info = await database.describe(one.spec, fresh=True)
-        await _check_dead_letter_table(one, broker, info)
+        info = await _looked(partial(database.describe, one.spec, fresh=True))
+        await _looked(partial(_check_dead_letter_table, one, broker, info))
         dead = one.destination.group if one.destination is not None else None
         check_groups(get_dialect(database.dialect), one.spec, info, (queue.only_group, dead))
         is_advisory = one.spec.form == "advisory lock"
-        keys = await advisory_keys(database, one.spec) if is_advisory else None
+        keys = await _looked(partial(advisory_keys, database, one.spec)) if is_advisory else None
         if keys is not None:
             resources.callback(keys.close)
         form = open_form(
@@ -179,6 +184,16 @@ def _transaction_gives_way(database: Database) -> Callable[[], bool] | None:
     if database.dialect != "sqlite":
         return None
     return lambda: database.holds.must_give_way(database.clock.monotonic())
+
+
+async def _looked(look: Callable[[], Awaitable[T]]) -> T:
+    """Ask what changes nothing: a session that the server ends is no reason not to start."""
+    for _ in range(_LOOKS - 1):
+        try:
+            return await look()
+        except (DatabaseBusyError, OutcomeUnknownError) as error:
+            log(logging.INFO, "asked again, on another connection: %s", error)
+    return await look()
 
 
 async def _check_dead_letter_table(one: Included, broker: Broker, info: TableInfo) -> None:

@@ -32,6 +32,7 @@ __all__ = [
     "Notification",
     "Reading",
     "Renewal",
+    "RowsRest",
     "Script",
     "ServerClock",
     "Settled",
@@ -442,6 +443,15 @@ class ClaimForm(Protocol):
 
         Within a bound of the caller's; called once nothing else of the form runs.
         """
+        ...
+
+
+@runtime_checkable
+class RowsRest(Protocol):
+    """A `ClaimForm` that can leave one row alone for a time, and claim others meanwhile."""
+
+    def rest_row(self, id: Any, until: float) -> None:
+        """Do not claim a row before this second of the monotonic clock."""
         ...
 
 

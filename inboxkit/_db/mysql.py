@@ -77,6 +77,8 @@ class MysqlConnection(MysqlSession):
         name = statement.name
         parsed = parse(statement.text, "mysql")
         check_arguments(parsed, statement.parameters, statement=name)
+        is_inside = self.in_transaction
+        # The last look at the session: what one after it found would be sent to nobody.
         self._check_open(name)
         if self._is_aborted and parsed.keyword != "ROLLBACK":
             raise DatabaseError(
@@ -90,7 +92,7 @@ class MysqlConnection(MysqlSession):
         except ValueRefusedError as error:
             raise DatabaseError(f"{name}: {error}; nothing was sent", statement=name) from error
         self._check_length(name, len(text))
-        may_commit = not self.in_transaction or parsed.keyword in {"COMMIT", *_COMMITTING}
+        may_commit = not is_inside or parsed.keyword in {"COMMIT", *_COMMITTING}
         await anyio.lowlevel.checkpoint_if_cancelled()
         with self._exchange(name, may_commit=may_commit, has_arguments=bool(statement.parameters)):
             reply = await self._ask(text)
@@ -149,6 +151,7 @@ class MysqlConnection(MysqlSession):
         self._follow("START")
 
     async def _commit(self, name: str, *, writes: bool) -> None:
+        is_inside = self.in_transaction
         self._check_open(name)
         was_aborted, committed_by = self._is_aborted, self._committed_by
         has_strayed = self._has_strayed
@@ -159,7 +162,7 @@ class MysqlConnection(MysqlSession):
                 "committed",
                 statement=name,
             )
-        if not self.in_transaction:
+        if not is_inside:
             self._forget_transaction()
             if committed_by is None:
                 raise DatabaseError(f"{name}: no transaction is open", statement=name)

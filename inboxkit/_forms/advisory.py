@@ -148,6 +148,10 @@ class SessionAdvisoryForm:
             hold.session, partial(ending_script, self._table, self._statements), finish=let_go
         )
 
+    def rest_row(self, id: Any, until: float) -> None:
+        """Do not claim a row before this second of the monotonic clock."""
+        self._aside[self._table.id.encode(id)] = until
+
     async def close(self) -> None:
         """Drop the sessions of rows still in work: they are back at once, and counted."""
         await self._drop(list(self._holds))

@@ -152,6 +152,10 @@ class RowLockForm:
             may_be_another=not is_postgres,
         )
 
+    def rest_row(self, id: Any, until: float) -> None:
+        """Do not claim a row before this second of the monotonic clock."""
+        self._aside[self._table.id.encode(id)] = until
+
     async def close(self) -> None:
         """Give every session back, with its row."""
         sessions, self._sessions = self._sessions, {}

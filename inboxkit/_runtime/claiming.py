@@ -25,6 +25,9 @@ LONGEST_CLAIM = 60.0
 class Failures:
     """Claims that failed one after the other: how long to rest, and the one record of them.
 
+    The first is repeated at once: a session that the server has ended, or one statement that it has
+    stopped, is no outage.
+
     Args:
         random: The service's seeded source, for jitter.
         report: The log.
@@ -38,7 +41,8 @@ class Failures:
 
     def add(self, error: Exception) -> float:
         """One more; returns the seconds until the next try."""
-        wait = min(_FIRST_WAIT * 2.0 ** min(self._count, 10), _LONGEST_WAIT)
+        doublings = min(self._count - 1, 10)
+        wait = min(_FIRST_WAIT * 2.0**doublings, _LONGEST_WAIT) if self._count else 0.0
         self._count += 1
         self._was_told = self._was_told or self._report.outage(
             "a claim failed; claims are repeated, up to 30 s apart", error

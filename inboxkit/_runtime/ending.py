@@ -37,6 +37,7 @@ class Ender:
         due: Called with what was written once the row can be claimed again.
         pause: Called with the row that failed, and the seconds for which nothing of its queue is to be
             claimed.
+        rest: Called with a row whose session ended, and the seconds for which it is not to be claimed.
         sizes: Is told of rows that were settled, and of those that were not.
         answered: Called with each delivery once its answer is there, and whether its row rests now.
     """
@@ -49,6 +50,7 @@ class Ender:
         settled: Callable[[Held], None],
         due: Callable[[Settlement | Release, Settled], None],
         pause: Callable[[Held, float], None],
+        rest: Callable[[Held, float], None],
         sizes: Sizes,
         answered: Callable[[Held, bool], None],
     ) -> None:
@@ -57,6 +59,7 @@ class Ender:
         self._settled = settled
         self._due = due
         self._pause = pause
+        self._rest = rest
         self._sizes = sizes
         self._answered = answered
         self._pending: list[list[Held]] = []
@@ -170,7 +173,7 @@ class Ender:
                 self._sizes.settled(held.id)
                 self._written(held, ending, answer)
             case "lost" | "gone":
-                self._pause(held, _SHORTEST_PAUSE.total_seconds())
+                self._rest(held, _SHORTEST_PAUSE.total_seconds())
                 held.lost.set()
                 is_gone = answer.result == "gone"
                 reason = (
@@ -190,7 +193,7 @@ class Ender:
                         held=held,
                     )
             case "unknown":
-                self._pause(held, _SHORTEST_PAUSE.total_seconds())
+                self._rest(held, _SHORTEST_PAUSE.total_seconds())
                 self._report.outcome_unknown(held, error=answer.error)
 
     def _written(self, held: Held, ending: Settlement | Release, answer: Settled) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import anyio
 
 from inboxkit._core.lease import add as later
-from inboxkit.abc import Claim, ClaimForm, Clock, GroupsRest
+from inboxkit.abc import Claim, ClaimForm, Clock, GroupsRest, RowsRest
 from inboxkit.errors import DatabaseError, StartupError
 
 from .batches import Sizes
@@ -41,6 +41,7 @@ class Lanes:
         waker: What the lane that looks sleeps on.
         report: The log.
         count: How many claims may be in flight.
+        is_ordered: Whether a row that was given back keeps those behind it waiting.
         sizes: How many rows a claim is to take. Where each has a session of its own, the first waits
             for its place in the pool, and the others are taken only as far as places are free.
         room: How many rows, or batches, may be taken now, claims in flight not counted.
@@ -58,6 +59,7 @@ class Lanes:
         report: Reporter,
         *,
         count: int,
+        is_ordered: bool,
         sizes: Sizes,
         room: Callable[[], int],
         places: Room,
@@ -67,6 +69,7 @@ class Lanes:
         self._clock = clock
         self._waker = waker
         self._count = count
+        self._is_ordered = is_ordered
         self._sizes = sizes
         self._room = room
         self._places = places
@@ -95,16 +98,29 @@ class Lanes:
         A claim in flight may bring the same row: it is given back.
         """
         now = self._clock.monotonic()
-        self._resting = {each: end for each, end in self._resting.items() if end > now}
         group = held.claimed.group
         if isinstance(self._form, GroupsRest) and group is not None:
             # One end for both: a row that the form hands out must not be found to rest here.
             end = now + seconds - _EARLY
-            self._resting[held.id] = end
+            self._leave(held, end)
             self._form.rest(group, end)
         else:
-            self._resting[held.id] = now + seconds
+            self._leave(held, now + seconds)
             self._paused_until = max(self._paused_until, now + seconds)
+        self._waker.wake(later(self._clock.now(), timedelta(seconds=seconds)))
+
+    def rest(self, held: Held, seconds: float) -> None:
+        """A row came back at once because its session ended: hand it out no sooner than after so long.
+
+        The others have done nothing to wait for: they go on, where no order is lost by it.
+        """
+        form = self._form
+        if self._is_ordered or isinstance(form, GroupsRest) or not isinstance(form, RowsRest):
+            self.pause(held, seconds)
+            return
+        end = self._clock.monotonic() + seconds - _EARLY
+        self._leave(held, end)
+        form.rest_row(held.id, end)
         self._waker.wake(later(self._clock.now(), timedelta(seconds=seconds)))
 
     def stop(self) -> None:
@@ -176,6 +192,12 @@ class Lanes:
             await self._rest(lane, error)
         elif claim is not None:
             await self._go_on(lane, claim)
+
+    def _leave(self, held: Held, until: float) -> None:
+        """A claim in flight may bring the row, which is given back until then."""
+        now = self._clock.monotonic()
+        self._resting = {id: end for id, end in self._resting.items() if end > now}
+        self._resting[held.id] = until
 
     def _is_held_up(self) -> bool:
         """Whether a stop or a pause began while this waited for its place."""

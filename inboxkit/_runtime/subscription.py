@@ -139,6 +139,7 @@ class Subscription:
             settled=self._forget,
             due=self._tell_due,
             pause=lanes.pause,
+            rest=lanes.rest,
             sizes=sizes,
             answered=self._intake.answered,
         )
@@ -153,6 +154,7 @@ class Subscription:
             self.waker,
             self._report,
             count=self.plan.workers if self.plan.may_claim_beside else 1,
+            is_ordered=not self.plan.may_claim_beside,
             sizes=sizes,
             room=self._room,
             places=self._places,

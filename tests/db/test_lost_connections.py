@@ -9,12 +9,16 @@ from typing import Any
 
 import anyio
 import psycopg
+import pymysql
 import pytest
 
 from inboxkit._db import mysql as mysql_module
 from inboxkit._db import mysql_session
 from inboxkit._db import postgres as postgres_module
 from inboxkit._db import psycopg as psycopg_module
+from inboxkit._db.asyncmy import AsyncmyConnection
+from inboxkit._db.mysql_url import read_target
+from inboxkit._db.sockets import is_ready
 from inboxkit._sql.statement import Answer, Reading, Script, Statement
 from inboxkit.database import Database
 from inboxkit.errors import (
@@ -313,3 +317,56 @@ def test_dropped_between_preparation_and_execution(
             assert await db.fetch_value("SELECT 1") == 1
 
     anyio.run(main, backend="asyncio")
+
+
+@pytest.mark.parametrize("what", ["begin", "statement", "lone statement", "commit"])
+def test_killed_while_the_driver_looks_whether_it_is_open(
+    mysql_cell: Any, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """The end comes after the first look at the session: it is told as such, and nobody waits."""
+    check = mysql_module.MysqlConnection._check_open
+    armed = False
+
+    def check_and_kill(self: mysql_module.MysqlConnection, name: str) -> None:
+        nonlocal armed
+        check(self, name)
+        if armed:
+            armed = False
+            _kill_and_wait(mysql_cell, self)
+
+    monkeypatch.setattr(mysql_module.MysqlConnection, "_check_open", check_and_kill)
+
+    async def main(db: Database) -> None:
+        nonlocal armed
+        statement = Statement("statement", "SELECT 1")
+        async with db._lent() as session:
+            if what in ("statement", "commit"):
+                await session.begin()
+            armed = True
+            lost = (DatabaseBusyError, OutcomeUnknownError)
+            with pytest.raises(lost, match="the connection broke"), anyio.fail_after(5):
+                if what == "begin":
+                    await session.begin()
+                elif what == "commit":
+                    await session.commit()
+                else:
+                    await session.execute(statement)
+            assert session.is_closed
+        assert await db.fetch_value("SELECT 1") == 1
+
+    mysql_cell.run(main)
+
+
+def _kill_and_wait(cell: Any, session: Any) -> None:
+    """End a session, and wait until its end has come to its socket."""
+    target = read_target(cell.url)
+    with pymysql.connect(
+        host=target.host, port=target.port, user=target.user, password=target.password
+    ) as killer:
+        killer.query(f"KILL {session._number}")
+    if isinstance(session, AsyncmyConnection):
+        line = session._connection._transport.get_extra_info("socket").fileno()
+    else:
+        line = session._session.descriptor
+    while not is_ready(line):
+        pass

@@ -457,7 +457,7 @@ async def test_sessions_that_end_and_answers_that_are_lost(
     ids = await fill(inbox_database, LOCKED, 0, 1, 2)
     text = "UPDATE batch_locked SET attempt = 4 WHERE id = $1"
     await inbox_database.execute(text, ids[1])
-    handler = Batches(300, 1, None)
+    handler = Batches(300, 10, None)
     async with TestApp(serve(inbox_database, LOCKED, handler, 3, **CAP)) as app:
         await app.advance(SECOND)
         await kill(inbox_database, await holders(inbox_database))
@@ -471,7 +471,7 @@ async def test_sessions_that_end_and_answers_that_are_lost(
         await app.advance(MINUTE)
         assert fault.hits == 1
         assert [row[0] for row in await table(inbox_database, Locked)] == [ids[1]]
-        assert len(warnings(caplog, "the answer to its settlement was lost")) == 3
+        assert len(warnings(caplog, "the answer to its settlement was lost")) == 2
         await app.publish(LOCKED, Work(3))
         await app.publish(LOCKED, Work(4))
         assert handler.calls[2:] == [[3], [4]]
