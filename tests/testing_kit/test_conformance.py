@@ -185,7 +185,7 @@ MESSAGES = (
 
 
 def test_broken_forms_fail_where_they_are_broken(pytester: pytest.Pytester) -> None:
-    result = run(pytester, FORWARDING + BROKEN, "--inbox-backend=trio", "-rf")
+    result = run(pytester, FORWARDING + BROKEN, "--inbox-backend=trio", "-rf", "--tb=short")
     failed: dict[str, set[str]] = {}
     for name, test in re.findall(r"^FAILED test_mine.py::(\w+)::(\w+)", result.stdout.str(), re.M):
         failed.setdefault(name, set()).add(test)
