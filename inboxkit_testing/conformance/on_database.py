@@ -53,12 +53,7 @@ class DatabaseBench(Bench):
     ) -> None:
         if isinstance(database, str):
             database = Database(database, pool_size=20, clock=ManualClock())
-        if not isinstance(database.clock, ManualClock):
-            raise DeclarationError(
-                f"a bench moves its database's clock: make the database with clock=ManualClock(), not "
-                f"{database.clock!r}"
-            )
-        super().__init__(form_name, table, clock=database.clock)
+        super().__init__(form_name, table, clock=self.clock_of(database))
         self.clock.elapsed = timedelta(0)
         self.db = database
         self.dialect = get_dialect(database.dialect)
@@ -88,6 +83,15 @@ class DatabaseBench(Bench):
         await self.drop()
         if self._opened:
             await self.db.aclose()
+
+    def clock_of(self, database: Database) -> ManualClock:
+        """The clock that the tests move: the database's own."""
+        if not isinstance(database.clock, ManualClock):
+            raise DeclarationError(
+                f"a bench moves its database's clock: make the database with clock=ManualClock(), not "
+                f"{database.clock!r}"
+            )
+        return database.clock
 
     @property
     def has_sessions(self) -> bool:
