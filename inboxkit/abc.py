@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
-from inboxkit._core.settlement import Settlement
+from inboxkit._core.settlement import Destination, Settlement, Verb
+from inboxkit._core.spec import ClaimFormName
 from inboxkit._core.spec import PayloadCodec as Codec
 from inboxkit._sql.statement import Answer, Reading, Script, Statement
 
@@ -20,9 +21,11 @@ __all__ = [
     "Answer",
     "Claim",
     "ClaimForm",
+    "ClaimFormName",
     "Claimed",
     "Clock",
     "Codec",
+    "Destination",
     "DialectName",
     "Driver",
     "DriverConnection",
@@ -36,7 +39,9 @@ __all__ = [
     "Script",
     "ServerClock",
     "Settled",
+    "Settlement",
     "Statement",
+    "Verb",
     "Work",
 ]
 

@@ -47,6 +47,9 @@ if TYPE_CHECKING:
 
 __all__: list[str] = []
 
+# Before a conftest imports it: its tests are asserts, in a package.
+pytest.register_assert_rewrite("inboxkit_testing.conformance")
+
 _options = pytest.StashKey[Options]()
 _databases = pytest.StashKey[Databases]()
 _plan = pytest.StashKey[Plan | None]()

@@ -13,8 +13,6 @@ from pathlib import Path
 import pytest
 from benches.cells import BACKENDS, BUILT, Cell
 from benches.hosts import Host
-from benches.on_database import DatabaseBench
-from benches.on_model import ModelBench
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from worlds import mutants
@@ -29,6 +27,7 @@ from worlds.agreement import (
 )
 
 from inboxkit.abc import Settled
+from inboxkit_testing.conformance import DatabaseBench, ModelBench
 from inboxkit_testing.model import ModelForm, ModelRow
 from inboxkit_testing.model.lease import ModelLease
 
@@ -51,9 +50,9 @@ class Pair:
 
     async def _compare(self, shape: Shape, schedule: Schedule) -> None:
         if shape.name not in self._benches:
-            real = DatabaseBench(self.cell, f"{shape.name} jobs", self._host.db)
+            real = DatabaseBench(self._host.db, self.cell.form, f"{shape.name} jobs")
             # Its own clock: each side lets the time of its steps pass.
-            self._benches[shape.name] = real, ModelBench(self.cell, real.table)
+            self._benches[shape.name] = real, ModelBench(self.cell.form, real.table)
             for bench in self._benches[shape.name]:
                 await create(bench, shape)
         try:
@@ -61,7 +60,8 @@ class Pair:
         finally:
             # At once: tables of the other shapes need the sessions that still hold rows of this one.
             for bench in self._benches[shape.name]:
-                await bench.clear()
+                await bench.let_go()
+                await bench.delete_all()
 
 
 @contextmanager

@@ -8,15 +8,22 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
-from benches.bench import FINISH, GIVE_BACK, START, Bench, hold, postpone
 from benches.cells import Cell
-from benches.on_model import ModelBench
-from benches.rules import RULES
 from hypothesis import strategies as st
 
 from inboxkit._core.settlement import Destination, Settlement, Verb
 from inboxkit._core.spec import Column
 from inboxkit.abc import Claimed, Settled
+from inboxkit_testing.conformance import (
+    FINISH,
+    GIVE_BACK,
+    RULES,
+    START,
+    Bench,
+    ModelBench,
+    hold,
+    postpone,
+)
 
 __all__ = ["DisagreementError", "Schedule", "Shape", "agree", "create", "schedules", "shapes_of"]
 
@@ -194,7 +201,7 @@ async def agree(schedule: Schedule, real: Bench, model: ModelBench, shape: Shape
         said = [(await side.do(step), await side.image()) for side in sides]
         if said[0] != said[1]:
             raise DisagreementError(
-                f"{real.cell}, {shape.name} table, step {number}: {step}\n"
+                f"{real}, {shape.name} table, step {number}: {step}\n"
                 f"by this form: {said[0]}\nby the model:  {said[1]}"
             )
 

@@ -14,11 +14,9 @@ import pytest
 # Tests are imported by path, so their helpers are found by plain names.
 sys.path.insert(0, str(Path(__file__).parent))
 
-from benches.cells import BACKENDS, MODEL, Cell
-from benches.hosts import Hosts, run_inline
-from benches.on_database import DatabaseBench, OpenBench
-from benches.on_model import ModelBench
-from benches.suite import COLLECTED
+from benches.cells import BACKENDS, COLLECTED
+from benches.hosts import Hosts
+from benches.on_database import OpenBench
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -44,22 +42,18 @@ def shared_sqlite_url() -> Iterator[str]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.fixture
+def url_of(request: pytest.FixtureRequest) -> Callable[[str], str]:
+    """Where a database is that tests share."""
+    return lambda database: _url(request, database)
+
+
 def _url(request: pytest.FixtureRequest, database: str) -> str:
     if database == "sqlite":
         found: str = request.getfixturevalue("shared_sqlite_url")
         return found
     scheme = "postgresql" if database == "postgres" else database
     return f"{scheme}://{request.getfixturevalue(f'{database}_database')}"
-
-
-@pytest.fixture
-def on_bench(request: pytest.FixtureRequest, hosts: Hosts, table: str) -> Callable[..., None]:
-    """Run an async test with a bench of its own, in one cell."""
-    cell, backend = request.param
-    if cell.database == MODEL:
-        return lambda test: run_inline(test, ModelBench(cell, table))
-    host = hosts.get(_url(request, cell.database), backend)
-    return lambda test: host.run(DatabaseBench(cell, table, host.db), test)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -73,8 +67,7 @@ def bench(request: pytest.FixtureRequest, hosts: Hosts, url: str, table: str) ->
     """Run an async test of one form alone with an `OpenBench`: in the lease form, unless the test
     describes its table otherwise."""
     host = hosts.get(url, request.param)
-    cell = Cell("lease", host.db.dialect)
-    return lambda test: host.run(OpenBench(cell, table, host.db), test)
+    return lambda test: host.run(OpenBench(host.db, "lease", table), test)
 
 
 @pytest.fixture

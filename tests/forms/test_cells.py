@@ -2,69 +2,81 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections import defaultdict
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from benches.bench import ManualClock
-from benches.cells import CELLS, DATABASES, MODEL, REFUSED, SERVED, UNBUILT, Cell, dialect_of
-from benches.on_model import ModelBench
-from benches.suite import COLLECTED, places, serves
+from benches.cells import (
+    CELLS,
+    COLLECTED,
+    DATABASES,
+    MODEL,
+    REFUSED,
+    SERVED,
+    UNBUILT,
+    Cell,
+    dialect_of,
+    places,
+)
 
 from inboxkit._core.lease import ExpirySteps
 from inboxkit._forms import open_form
 from inboxkit._sql.dialect import get_dialect
 from inboxkit._sql.info import TableInfo
+from inboxkit.abc import ClaimFormName
 from inboxkit.errors import DialectError
+from inboxkit_testing import conformance
+from inboxkit_testing.conformance import ModelBench
 
-HERE = Path(__file__).parent
-SUITE = ("test_claims", "test_settlements", "test_attempts", "test_fifo", "test_keys")
-TESTS = {"on_every_form": 27, "on_fifo_forms": 8, "on_key_forms": 3}
-"""How many tests of each kind a cell has."""
-
-
-def written(module: str) -> Iterator[tuple[str, str]]:
-    """Each test of a module, with its decorator."""
-    tree = ast.parse((HERE / f"{module}.py").read_text())
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node.name, " ".join(map(ast.unparse, node.decorator_list))
+SUITE: dict[ClaimFormName, type] = {
+    "lease": conformance.LeaseConformance,
+    "row lock": conformance.RowLockConformance,
+    "advisory lock": conformance.AdvisoryLockConformance,
+}
+TESTS = {"lease": 35, "row lock": 35, "advisory lock": 30}
+"""How many tests a cell has, on each backend."""
 
 
-def test_no_test_of_the_suite_is_left_out_anywhere() -> None:
-    found = [one for module in SUITE for one in written(module)]
-    assert [name for name, _ in found if not name.startswith("test_")] == ["by_owner"]
-    assert Counter(kind for _, kind in found if kind) == TESTS
-    for module in SUITE:
-        text = (HERE / f"{module}.py").read_text()
-        assert re.findall(r"skip|xfail|is_postgres|dialect|\.cell\b", text) == []
+def names_of(form: ClaimFormName) -> set[str]:
+    """The names of the tests that a form has to pass."""
+    return {name for name in dir(SUITE[form]) if name.startswith("test_")}
+
+
+def test_the_suite_asks_the_same_of_every_form_but_for_groups_and_keys() -> None:
+    assert {form: len(names_of(form)) for form in SUITE} == TESTS
+    assert len(names_of("lease") & names_of("advisory lock")) == 27
+    assert names_of("lease") == names_of("row lock")
+
+
+def test_the_suite_leaves_nothing_out_and_knows_the_port_alone() -> None:
+    written = 0
+    for file in sorted(Path(str(conformance.__file__)).parent.glob("*.py")):
+        text = file.read_text()
+        tests = len(re.findall(r"(?m)^    async def test_", text))
+        assert len(re.findall(r"\n    @on_bench\n    async def test_", text)) == tests
+        if tests:
+            written += tests
+            assert re.findall(r"skip|xfail|dialect|form_name|has_fifo|has_keys", text) == []
+            froms = set(re.findall(r"from (inboxkit\S*) import", text))
+            assert froms <= {"inboxkit", "inboxkit.abc", "inboxkit.errors"}
+    assert written == 27 + 8 + 3
 
 
 def test_every_cell_collects_the_same_tests(request: pytest.FixtureRequest) -> None:
     collected: defaultdict[str, set[str]] = defaultdict(set)
-    expected: defaultdict[str, set[str]] = defaultdict(set)
-    items = request.config.stash[COLLECTED]
-    items = [item for item in items if item.path.parent == HERE]
-    modules = {item.path.stem for item in items} & {*SUITE}
-    for item in items:
-        if isinstance(item, pytest.Function) and item.path.stem in modules:
+    for item in request.config.stash[COLLECTED]:
+        if isinstance(item, pytest.Function) and item.path.name == "test_conformance.py":
             collected[item.callspec.id].add(item.originalname)
-    for cell in CELLS:
-        for place in places([cell]):
-            for name, decorator in (one for module in modules for one in written(module)):
-                if decorator and serves(cell, decorator):
-                    expected[str(place.id)].add(name)
     # Fewer where single tests were asked for, but the same in every cell.
     asked = {name for names in collected.values() for name in names}
-    assert collected == {place: names & asked for place, names in expected.items() if names & asked}
+    expected = {str(place.id): names_of(form) & asked for form in SUITE for place in places(form)}
+    assert collected == {place: names for place, names in expected.items() if names}
 
 
 def attempt_to_open(cell: Cell) -> None:
-    bench = ModelBench(cell, "jobs", ManualClock())
+    bench = ModelBench(cell.form, "jobs")
     open_form(
         None,  # type: ignore[arg-type]
         bench.describe(group=None),

@@ -7,7 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from benches.bench import FINISH, SECOND, ids
+
+from inboxkit_testing.conformance import FINISH, SECOND, ids
 
 
 def test_claim_writes_an_expiry_that_is_its_token(bench: Any) -> None:

@@ -6,7 +6,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from benches.bench import ids
+
+from inboxkit_testing.conformance import ids
 
 
 def test_renewal_of_a_group_that_was_taken_over_is_lost(bench: Any) -> None:

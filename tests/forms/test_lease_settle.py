@@ -8,7 +8,6 @@ from typing import Any
 
 import anyio
 import pytest
-from benches.bench import FINISH, GIVE_BACK, TO_DEAD
 
 from inboxkit._core.settlement import Destination, Settlement, Verb
 from inboxkit._core.spec import Column
@@ -20,6 +19,7 @@ from inboxkit.errors import (
     OutcomeUnknownError,
     PoolTimeoutError,
 )
+from inboxkit_testing.conformance import FINISH, GIVE_BACK, TO_DEAD
 
 
 def results(settled: Any) -> list[str]:

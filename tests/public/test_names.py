@@ -33,11 +33,19 @@ MODULES = [
     "inboxkit.subscriber",
     "inboxkit.table",
     "inboxkit_testing",
+    "inboxkit_testing.conformance",
 ]
 PUBLIC = sorted(
     (module, name) for module in MODULES for name in importlib.import_module(module).__all__
 )
-UNDOCUMENTED_KINDS = ("DialectName", "OnConflict", "Connectable", "Outcome")
+UNDOCUMENTED_KINDS = (
+    "ClaimFormName",
+    "DialectName",
+    "OnConflict",
+    "Connectable",
+    "Outcome",
+    "RunOnBench",
+)
 """Aliases of types: an alias has no docstring of its own at run time."""
 
 

@@ -1,6 +1,5 @@
-"""Where the tests of claim forms run: one bench for each form on each database, and on the model.
+"""Where the tests of claim forms run.
 
-`cells` is the table of what there is and `rules` says where the forms differ. A `bench` is one table
-with a clock that the test moves; `on_database` and `on_model` make it real. `suite` runs a test on all
-of them.
+`cells` is the table of what there is, `hosts` keeps databases open over many tests, and `on_database`
+has the bench of tests that look closer at one form than the conformance suite does.
 """

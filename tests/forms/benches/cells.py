@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from inboxkit._core.spec import ClaimFormName
+import pytest
+
+from inboxkit.abc import ClaimFormName
 
 __all__ = [
     "BACKENDS",
     "CELLS",
+    "COLLECTED",
     "DATABASES",
     "MODEL",
     "REFUSED",
@@ -17,6 +20,7 @@ __all__ = [
     "UNBUILT",
     "Cell",
     "dialect_of",
+    "places",
 ]
 
 
@@ -77,3 +81,16 @@ UNBUILT: Final = [
 ]
 CELLS: Final = [*(Cell(form, MODEL) for form in SERVED), *BUILT]
 """Where the suite runs."""
+
+COLLECTED = pytest.StashKey[list[pytest.Item]]()
+"""All tests that were found, before any is left out by name."""
+
+
+def places(form: ClaimFormName) -> list[Any]:
+    """Each cell of a form on each backend; the model, which waits for nothing, on none."""
+    return [
+        pytest.param((cell, backend), id=f"{cell}-{backend}" if backend else str(cell))
+        for cell in CELLS
+        for backend in (("",) if cell.database == MODEL else BACKENDS)
+        if cell.form == form
+    ]

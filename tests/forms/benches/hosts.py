@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from inboxkit.database import Database
-
-from .bench import Bench, ManualClock
-from .on_database import DatabaseBench
+from inboxkit_testing.conformance import Bench, ManualClock
 
 __all__ = ["Host", "Hosts", "run_inline"]
-
-T = TypeVar("T")
 
 
 class Host:
@@ -37,16 +33,9 @@ class Host:
             finally:
                 portal.call(db.aclose)
 
-    def run(self, bench: DatabaseBench, test: Callable[[Any], Awaitable[None]]) -> None:
+    def run(self, bench: Bench, test: Callable[[Any], Awaitable[None]]) -> None:
         """Run a test with a bench on this database, which leaves nothing behind."""
-
-        async def main() -> None:
-            try:
-                await test(bench)
-            finally:
-                await bench.drop()
-
-        self.call(main)
+        self.call(on_bench, bench, test)
 
 
 class Hosts:
@@ -68,11 +57,16 @@ class Hosts:
         self._stack.close()
 
 
-def run_inline(test: Callable[[Bench], Awaitable[T]], bench: Bench) -> T:
-    """Run what never waits, without a loop."""
-    steps = test(bench).__await__()
+async def on_bench(bench: Bench, test: Callable[[Any], Awaitable[None]]) -> None:
+    """Run a test with a bench."""
+    async with bench:
+        await test(bench)
+
+
+def run_inline(bench: Bench, test: Callable[[Any], Awaitable[None]]) -> None:
+    """Run a test with a bench that waits for nothing, without a loop."""
     try:
-        next(steps)
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
+        on_bench(bench, test).send(None)
+    except StopIteration:
+        return
     raise AssertionError("the model waits for nothing")

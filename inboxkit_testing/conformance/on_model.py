@@ -4,28 +4,46 @@ from __future__ import annotations
 
 from typing import Any
 
-from inboxkit.abc import Claimed, ClaimForm
+from inboxkit.abc import Claimed, ClaimForm, ClaimFormName
 from inboxkit.errors import DecodeError
 from inboxkit_testing.model import ModelDatabase, ModelTable, open_model
 
-from .bench import LEASE, Bench, ManualClock
-from .cells import Cell
+from .bench import LEASE, Bench
+from .manual_clock import ManualClock
 
 __all__ = ["ModelBench"]
 
 
 class ModelBench(Bench):
-    """One table in memory. Its methods never wait."""
+    """One table in memory. Its methods never wait.
 
-    def __init__(self, cell: Cell, table: str = "jobs", clock: ManualClock | None = None) -> None:
-        super().__init__(cell, table, clock or ManualClock())
+    Args:
+        form_name: Of which kind the form is.
+        table: The table's name; None: one that no other bench has.
+        clock: The form's; None: a new one.
+    """
+
+    def __init__(
+        self,
+        form_name: ClaimFormName,
+        table: str | None = None,
+        *,
+        clock: ManualClock | None = None,
+    ) -> None:
+        super().__init__(form_name, table, clock=clock)
         self.db = ModelDatabase(self.clock)
 
     @property
     def _table(self) -> ModelTable:
         return self.db.table(self.table)
 
-    async def create(self, *, nullable: bool = False, dead: str = "", **roles: Any) -> None:
+    async def create(
+        self,
+        *,
+        nullable: bool = False,  # noqa: ARG002 - every column takes NULL
+        dead: str = "",
+        **roles: Any,
+    ) -> None:
         self.spec = self.describe(**roles)
         self.db.create_table(self.spec)
         if dead:
@@ -48,11 +66,6 @@ class ModelBench(Bench):
     async def spoil(self, id: Any, column: str) -> None:
         await self.set(id, **{column: DecodeError("spoilt", queue=self.table, id=id, where=column)})
 
-    async def delete(self, id: Any) -> None:
-        row = self._table.find(id)
-        assert row is not None
-        self._table.rows.remove(row)
-
     def open(self, group: str | None, cap: int | None, step: int = 0) -> ClaimForm:
         return open_model(self.db, self.spec, group=group, lease=LEASE, cap=cap, step=step)
 
@@ -61,6 +74,7 @@ class ModelBench(Bench):
         self.db.crash(row.fence)
 
     async def delete_all(self) -> None:
+        """Delete all rows; none is in work."""
         assert not self.db.holds
         for table in self.db.tables.values():
             table.rows.clear()

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Final, Self
+from uuid import uuid4
 
-import anyio
+from inboxkit import Column, InboxSpec
+from inboxkit.abc import (
+    Claim,
+    Claimed,
+    ClaimForm,
+    ClaimFormName,
+    Destination,
+    Fence,
+    Renewal,
+    Settled,
+    Settlement,
+    Verb,
+)
 
-from inboxkit._core.settlement import Destination, Settlement, Verb
-from inboxkit._core.spec import Column, InboxSpec
-from inboxkit.abc import Claim, Claimed, ClaimForm, Fence, Renewal, Settled
-
-from .cells import Cell
-from .rules import RULES
+from .manual_clock import START, ManualClock
+from .rules import RULES, Rules
 
 __all__ = [
     "FINISH",
@@ -26,19 +35,18 @@ __all__ = [
     "START",
     "TO_DEAD",
     "Bench",
-    "ManualClock",
     "hold",
     "ids",
     "postpone",
 ]
 
-START = datetime(2030, 1, 1, tzinfo=UTC)
-SECOND = timedelta(seconds=1)
-LEASE = timedelta(seconds=30)
+SECOND: Final = timedelta(seconds=1)
+LEASE: Final = timedelta(seconds=30)
+"""How long a claim of the lease form holds, in all tests."""
 
-FINISH = Settlement(Verb.FINISH)
-GIVE_BACK = Settlement(Verb.GIVE_BACK)
-TO_DEAD = Settlement(Verb.MOVE, destination=Destination(group="dead"))
+FINISH: Final = Settlement(Verb.FINISH)
+GIVE_BACK: Final = Settlement(Verb.GIVE_BACK)
+TO_DEAD: Final = Settlement(Verb.MOVE, destination=Destination(group="dead"))
 
 
 def postpone(seconds: float) -> Settlement:
@@ -57,28 +65,6 @@ def ids(claimed: Sequence[Claimed] | Claim) -> list[Any]:
     return [row.fence.id for row in rows]
 
 
-class ManualClock:
-    """A clock that stands where a test puts it."""
-
-    def __init__(self) -> None:
-        self.elapsed = timedelta(0)
-
-    def now(self) -> datetime:
-        return START + self.elapsed
-
-    def monotonic(self) -> float:
-        return self.elapsed.total_seconds()
-
-    async def sleep(self, seconds: float) -> None:
-        await anyio.sleep(seconds)
-
-    async def sleep_until(self, instant: datetime) -> None:
-        raise NotImplementedError
-
-    def external(self, label: str) -> AbstractContextManager[None]:
-        return nullcontext()
-
-
 ROLES: dict[str, Any] = {
     "id": Column("id", generated=True, type=int),
     "group": Column("grp"),
@@ -91,27 +77,60 @@ DEFAULTS: dict[str, Any] = {"grp": "a", "prio": 0, "due": None, "body": b"{}", "
 
 
 class Bench(ABC):
-    """One table in one claim form."""
+    """One table in one claim form; entered by ``async with`` in the test's loop.
+
+    What is abstract says how the table is reached; the rest is what tests do with it.
+
+    Args:
+        form_name: Of which kind the form is: ``"lease"``, ``"row lock"`` or ``"advisory lock"``.
+        table: The table's name; None: one that no other bench has.
+        clock: The form's; None: a new one.
+        rules: What tests expect of the form; None: as of ours of that kind.
+    """
 
     START = START
     spec: InboxSpec
+    """What `create` was asked for; set by it."""
 
-    def __init__(self, cell: Cell, table: str, clock: ManualClock) -> None:
-        self.cell = cell
-        self.table = table
-        self.clock = clock
-        self.rules = RULES[cell.form]
+    def __init__(
+        self,
+        form_name: ClaimFormName,
+        table: str | None = None,
+        *,
+        clock: ManualClock | None = None,
+        rules: Rules | None = None,
+    ) -> None:
+        self.form_name = form_name
+        self.table = table or f"jobs {uuid4().hex[:12]}"
+        self.clock = clock or ManualClock()
+        self.rules = rules or RULES[form_name]
         self._forms: dict[Any, ClaimForm] = {}
         self._holders: dict[int, tuple[Fence, ClaimForm]] = {}
         """By the fence's identity: two forms may number their sessions alike."""
         self._in_work: dict[int, Claimed] = {}
         """Likewise, what was not settled, released or crashed."""
 
+    def __str__(self) -> str:
+        return f"{self.form_name} form on {type(self).__name__}"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close_forms()
+
     @property
     def now(self) -> datetime:
+        """The form's time."""
         return self.clock.now()
 
     def advance(self, **delta: float) -> None:
+        """Let time pass, by arguments of `timedelta`."""
         self.clock.elapsed += timedelta(**delta)
 
     # The table.
@@ -119,9 +138,9 @@ class Bench(ABC):
     def describe(self, **roles: Any) -> InboxSpec:
         """The usual description, in the form of this bench, with some roles otherwise or (None) not."""
         given: dict[str, Any] = {**ROLES}
-        if self.cell.form == "lease":
+        if self.form_name == "lease":
             given["locked_until"] = Column("lease")
-        elif self.cell.form == "advisory lock":
+        elif self.form_name == "advisory lock":
             given["advisory_lock"] = self.table + "-{id}"
         return InboxSpec(self.table, **{**given, **roles})
 
@@ -145,12 +164,17 @@ class Bench(ABC):
 
     @abstractmethod
     async def insert(self, *rows: dict[str, Any]) -> list[Any]:
-        """Insert rows, with what they leave out filled in; returns their ids."""
+        """Insert rows, each `filled`; returns their ids in order."""
 
     @abstractmethod
     async def rows(self, *columns: str, table: str | None = None) -> list[Any]:
-        """The rows by id, as Python values: one column's, or tuples of several. A column that this
-        table has not is None."""
+        """The rows by id, as Python values.
+
+        Args:
+            columns: Their names. One: its values; several: tuples of them. A column that this table
+                has not is None.
+            table: Another one that `create` made; None: this.
+        """
 
     @abstractmethod
     async def set(self, id: Any, **values: Any) -> None:
@@ -160,15 +184,18 @@ class Bench(ABC):
     async def spoil(self, id: Any, column: str) -> None:
         """Put JSON into a row's column that is not what the description says."""
 
-    @abstractmethod
-    async def delete(self, id: Any) -> None:
-        """Delete a row as somebody else would."""
-
     # The form.
 
     @abstractmethod
     def open(self, group: str | None, cap: int | None, step: int = 0) -> ClaimForm:
-        """A claim form, as one instance of a service has it."""
+        """A claim form, as one instance of a service has it.
+
+        Args:
+            group: The queue's; None where the table has no groups.
+            cap: Most attempts; None: no cap.
+            step: Where the instance begins with what makes its expiries unlike others'; of use to
+                the lease form alone.
+        """
 
     def form(self, group: str = "a", *, cap: int | None = None, by: str = "one") -> ClaimForm:
         """The claim form of one instance, the same each time."""
@@ -182,7 +209,14 @@ class Bench(ABC):
     async def claim(
         self, most: int = 1, group: str = "a", *, cap: int | None = None, by: str = "one"
     ) -> list[Claimed]:
-        """Claim until there are so many rows, or no more: by one claim, or by one for each row."""
+        """Claim until there are so many rows, or no more: by one claim, or by one for each row.
+
+        Args:
+            most: Most rows to take.
+            group: Of which group, where the table has groups.
+            cap: The most attempts that the form is told; None: no cap.
+            by: Names the instance that claims.
+        """
         form = self.form(group, cap=cap, by=by)
         claimed: list[Claimed] = []
         while len(claimed) < most:
@@ -191,6 +225,15 @@ class Bench(ABC):
             if not rows or self.rules.rows_a_claim is None:
                 break
         return claimed
+
+    async def claim_one(
+        self, most: int = 1, group: str = "a", *, cap: int | None = None, by: str = "one"
+    ) -> Claimed:
+        """As `claim`, where one row is to come."""
+        rows = await self.claim(most, group, cap=cap, by=by)
+        if len(rows) != 1:
+            raise AssertionError(f"one row was to be claimed, not {len(rows)}: ids {ids(rows)}")
+        return rows[0]
 
     async def claim_once(self, form: ClaimForm, limit: int) -> Claim:
         """One claim."""
@@ -229,14 +272,16 @@ class Bench(ABC):
 
     @abstractmethod
     async def crash(self, row: Claimed) -> None:
-        """End the process that holds a row: nothing of it reaches the database any more."""
+        """End the process that holds a row: nothing of it reaches the database any more.
 
-    async def clear(self) -> None:
-        """Let go of rows in work, delete all rows, and set the clock to its start."""
+        Returns when what its session held is free. A lease stays in the row.
+        """
+
+    async def let_go(self) -> None:
+        """Give rows in work back, close the forms, and set the clock to its start."""
         for row in list(self._in_work.values()):
             await self.release(row, give_back=True)
         await self.close_forms()
-        await self.delete_all()
         self._holders.clear()
         self.clock.elapsed = timedelta(0)
 
@@ -246,7 +291,3 @@ class Bench(ABC):
         self._forms.clear()
         for form in forms:
             await form.close()
-
-    @abstractmethod
-    async def delete_all(self) -> None:
-        """Delete all rows."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from inboxkit._core.spec import ClaimFormName
+from inboxkit.abc import ClaimFormName
 
 __all__ = ["RULES", "Rules"]
 
