@@ -141,7 +141,7 @@ class CrashAndResume(RuleBasedStateMachine):
         """
         steps = self.steps
         assert self._cell is not None
-        return self._cell.call(traffic_rules.call, function, *args)
+        return self._cell.call(steps.call, function, *args)
 
     def next_number(self) -> int:
         """A number for a message: 1, 2, …"""
@@ -267,7 +267,7 @@ class CrashAndResume(RuleBasedStateMachine):
     def _finish(self) -> None:
         steps, cell = self.steps, self._cell
         assert cell is not None
-        cell.call(traffic_rules.finish)
+        cell.call(steps.finish)
         steps.world.history.check_all()
         cell.call(self.check, steps.world)
 
@@ -282,7 +282,7 @@ class CrashAndResume(RuleBasedStateMachine):
             else "the queue kept its rules; this was not right"
         )
         told = str(error).partition("\n")[0]
-        timeline = "\n".join(traffic_rules.world.timeline.lines())
+        timeline = "\n".join(steps.world.timeline.lines())
         note(f"\n{kind}: {type(error).__name__}: {told}")
         note(f"\nWhat happened:\n{timeline}")
         source = replay_case(
