@@ -220,8 +220,8 @@ class CrashAndResume(RuleBasedStateMachine):
         super().__init_subclass__(**kwargs)
         if not cls.traffic or not all(isinstance(one, Traffic) for one in cls.traffic):
             return  # told when the test runs, since a class between may leave it open
-        rows = st.lists(drafts(cls.traffic), min_size=1, max_size=4)
-        several = st.lists(drafts(cls.traffic), min_size=2, max_size=4)
+        rows = st.lists(drafts(cls.traffic), min_size=1, max_size=2)
+        several = st.lists(drafts(cls.traffic), min_size=2, max_size=3)
         by = st.sampled_from(["a", None, "b"])
         made = {
             "publish": rule(rows=rows, by=by, order=_ORDERS)(traffic_rules.publish),
@@ -234,7 +234,7 @@ class CrashAndResume(RuleBasedStateMachine):
             "keep_crashing": rule(
                 rows=rows,
                 name=_NAMES,
-                crashes=st.lists(st.tuples(_STATEMENTS, _WHEN), min_size=2, max_size=4),
+                crashes=st.lists(st.tuples(_STATEMENTS, _WHEN), min_size=2, max_size=3),
                 seconds=_TIMES,
                 order=_ORDERS,
             )(traffic_rules.keep_crashing),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["current_cell", "lone_cell", "run_machine", "test_case_of"]
 
-_STEPS = 8
+_STEPS = 6
 """Steps are rich, and short runs fast: more examples find more than longer ones."""
 _HYPOTHESIS_STEPS = 50
 _cells: list[Cell] = []
@@ -75,6 +75,7 @@ def open_cell(kind: type[CrashAndResume], url: str, backend: BackendName) -> Cel
 
 def run_machine(kind: type[CrashAndResume], chosen: settings) -> None:
     """Run a machine on each database and loop that is asked for."""
+    chosen = fitted(chosen)
     for url, backend in _places(kind):
         with in_cell(open_cell(kind, url, backend)):
             _run(kind, chosen, f"{url.partition(':')[0]}, {backend}")
@@ -145,10 +146,20 @@ def _make(kind: Any) -> type[unittest.TestCase]:
 
 
 def default_settings() -> settings:
-    """Of the profile in force; the number of steps is ours unless the profile says another one."""
-    steps = settings().stateful_step_count
+    """Of the profile in force, with what a machine needs."""
+    return fitted(settings())
+
+
+def fitted(chosen: settings) -> settings:
+    """With what a machine needs where nobody has said otherwise.
+
+    The deadline and the health checks measure real time, mostly of databases.
+    """
+    is_plain = chosen.deadline == settings().deadline
+    steps = chosen.stateful_step_count
     return settings(
-        deadline=None,
+        chosen,
+        deadline=None if is_plain else chosen.deadline,
         suppress_health_check=list(HealthCheck),
         stateful_step_count=_STEPS if steps == _HYPOTHESIS_STEPS else steps,
     )
