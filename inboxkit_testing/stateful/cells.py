@@ -67,6 +67,13 @@ class Facts:
             sorted({round(each.total_seconds(), 3) for each in critical})
         )
         """Seconds after which something may happen: looks at the table, renewals, ends of leases."""
+        held = second if lease is None else lease
+        self.pauses: tuple[float, ...] = tuple(
+            each.total_seconds() for each in sorted({second, held + second, held + poll})
+        )
+        """Seconds after which what an instance had in work when it crashed may be had again."""
+        self.has_leases = lease is not None
+        """Whether there is something to be renewed."""
         seconds = 0.0 if lease is None else lease.total_seconds()
         self.drifts: tuple[float, ...] = (0.0, seconds * 1e-5, -seconds * 1e-5)
         """Within ten minutes a hundredth part of a lease is not gained by much."""

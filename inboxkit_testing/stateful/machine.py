@@ -17,7 +17,6 @@ from inboxkit import Database, Service
 from inboxkit.errors import DeclarationError
 from inboxkit_testing.crashpoints import When
 from inboxkit_testing.errors import InvariantViolation
-from inboxkit_testing.links import How
 from inboxkit_testing.world import World
 
 from . import traffic_rules
@@ -37,9 +36,14 @@ _NAMES = st.sampled_from(["a", "a", "b"])
 # All choices of a step in one number: the order in which statements that wait are let through.
 _ORDERS = st.integers(0, 2**48 - 1)
 # Statements of a handler of a few statements, with those before and after it.
-_STATEMENTS = st.integers(1, 14)
+_STATEMENTS = st.integers(1, 12)
+_FIRST_STATEMENTS = st.integers(1, 7)
+_DISTURBANCES = st.sampled_from(["crash", "stop", "stop, cancel", "cut, fail", "cut, hang"])
 _WHEN: st.SearchStrategy[When] = st.sampled_from(["before", "after", "reply lost"])
 _TIMES = st.runner().flatmap(lambda machine: machine.times)
+_PAUSES = st.runner().flatmap(lambda machine: machine.pauses)
+_LATE = _TIMES
+_REFUSED = st.tuples(st.sampled_from(["renew", "settle", "claim"]), st.sampled_from([1, 3, 50]))
 _SKEWS = st.runner().flatmap(lambda machine: machine.skews)
 _DRIFTS = st.runner().flatmap(lambda machine: machine.drifts)
 
@@ -155,51 +159,40 @@ class CrashAndResume(RuleBasedStateMachine):
         """One instance, or two, of which the second may have a wrong clock."""
         self.step(order, self.steps.start, "a", timedelta(0), 0.0)
         if second and self.instances > 1:
-            name = self.steps.first_down(_HOSTS[: self.instances])
+            name = self.steps.first_down(self.hosts)
             if name is not None:
                 self.step(None, self.steps.start, name, skew, drift)
 
-    @precondition(lambda self: self.steps.first_down(_HOSTS[: self.instances]) is not None)
+    @precondition(lambda self: self.steps.first_down(self.hosts) is not None)
     @rule(skew=_SKEWS, drift=_DRIFTS, order=_ORDERS)
     def start(self, skew: timedelta, drift: float, order: int) -> None:
         """Start the first instance that is down."""
-        name = self.steps.first_down(_HOSTS[: self.instances])
+        name = self.steps.first_down(self.hosts)
         assert name is not None
         self.step(order, self.steps.start, name, skew, drift)
 
-    @rule(name=_NAMES, cancel=st.booleans(), order=_ORDERS)
-    def stop(self, name: str, cancel: bool, order: int) -> None:
-        """An orderly stop."""
-        self.step(order, lambda: self.steps.stop(name, cancel=cancel))
+    @rule(name=_NAMES, how=_DISTURBANCES, order=_ORDERS)
+    def disturb(self, name: str, how: str, order: int) -> None:
+        """A crash while nothing is in flight, an orderly stop, or a cut from the database."""
+        steps = self.steps
+        match how:
+            case "crash":
+                self.step(order, steps.crash, name)
+            case "stop" | "stop, cancel":
+                self.step(order, steps.stop, name, how == "stop, cancel")
+            case _:
+                self.step(order, steps.partition, name, "fail" if how == "cut, fail" else "hang")
 
-    @rule(name=_NAMES)
-    def crash(self, name: str) -> None:
-        """A crash while nothing is in flight."""
-        self.step(None, self.steps.crash, name)
-
-    @rule(name=_NAMES, statement=_STATEMENTS, when=_WHEN)
-    def crash_at(self, name: str, statement: int, when: When) -> None:
-        """A crash, or a lost reply, at a statement to come."""
-        self.step(None, self.steps.crash_at, name, statement, when)
-
-    @rule(name=_NAMES, statement=_STATEMENTS, seconds=_TIMES)
-    def delay_at(self, name: str, statement: int, seconds: float) -> None:
-        """A late statement."""
-        self.step(None, self.steps.delay_at, name, statement, seconds)
-
-    @rule(
-        name=_NAMES,
-        statement=st.sampled_from(["renew", "settle", "claim"]),
-        times=st.sampled_from([1, 3, 50]),
-    )
-    def refuse(self, name: str, statement: str, times: int) -> None:
-        """Statements of the runtime fail."""
-        self.step(None, self.steps.refuse, name, statement, times)
-
-    @rule(name=_NAMES, how=st.sampled_from(["fail", "hang"]), order=_ORDERS)
-    def partition(self, name: str, how: How, order: int) -> None:
-        """An instance is cut from the database."""
-        self.step(order, self.steps.partition, name, how)
+    @rule(name=_NAMES, statement=_STATEMENTS, how=_WHEN | _LATE | _REFUSED)
+    def arm(self, name: str, statement: int, how: When | float | tuple[str, int]) -> None:
+        """Something goes wrong with a statement to come, or with those of a name."""
+        steps = self.steps
+        if isinstance(how, tuple):
+            self.step(None, steps.refuse, name, *how)
+        elif isinstance(how, str):
+            self.step(None, steps.crash_at, name, statement, how)
+        else:
+            self.step(None, steps.delay_at, name, statement, how)
 
     @precondition(lambda self: self.steps.first_cut() is not None)
     @rule(order=_ORDERS)
@@ -229,13 +222,18 @@ class CrashAndResume(RuleBasedStateMachine):
                 rows=rows, name=_NAMES, statement=_STATEMENTS, when=_WHEN, order=_ORDERS
             )(traffic_rules.crash_while_handling),
             "late_while_handling": rule(
-                rows=several, name=_NAMES, statement=_STATEMENTS, seconds=_TIMES, order=_ORDERS
+                rows=several,
+                name=_NAMES,
+                statement=_STATEMENTS,
+                seconds=_TIMES,
+                renewed=st.sampled_from([True, False]),
+                order=_ORDERS,
             )(traffic_rules.late_while_handling),
             "keep_crashing": rule(
                 rows=rows,
                 name=_NAMES,
-                crashes=st.lists(st.tuples(_STATEMENTS, _WHEN), min_size=2, max_size=3),
-                seconds=_TIMES,
+                crashes=st.lists(st.tuples(_FIRST_STATEMENTS, _WHEN), min_size=2, max_size=4),
+                seconds=_PAUSES,
                 order=_ORDERS,
             )(traffic_rules.keep_crashing),
         }
@@ -275,7 +273,8 @@ class CrashAndResume(RuleBasedStateMachine):
         steps, cell = self._steps, self._cell
         assert steps is not None
         assert cell is not None
-        is_rule = isinstance(error, InvariantViolation)
+        broken = error.rule if isinstance(error, InvariantViolation) else ""
+        is_rule = bool(broken)
         kind = (
             "a rule of the queue was broken"
             if is_rule
@@ -284,6 +283,11 @@ class CrashAndResume(RuleBasedStateMachine):
         told = str(error).partition("\n")[0]
         timeline = "\n".join(steps.world.timeline.lines())
         note(f"\n{kind}: {type(error).__name__}: {told}")
+        if broken.startswith("one_in_work"):
+            note(
+                "A handler that shields itself, or waits for a thread, works on when its lease is lost: "
+                "look for that before you look in the library"
+            )
         note(f"\nWhat happened:\n{timeline}")
         source = replay_case(
             steps.calls,
@@ -344,9 +348,19 @@ class CrashAndResume(RuleBasedStateMachine):
         return self._cell.facts
 
     @property
+    def hosts(self) -> Sequence[str]:
+        """Names of the instances that may run."""
+        return _HOSTS[: self.instances]
+
+    @property
     def times(self) -> st.SearchStrategy[float]:
         """Seconds after which something may happen to this service."""
         return st.sampled_from(self._facts.times)
+
+    @property
+    def pauses(self) -> st.SearchStrategy[float]:
+        """Seconds after which an instance that has crashed is started again."""
+        return st.sampled_from(self._facts.pauses)
 
     @property
     def skews(self) -> st.SearchStrategy[timedelta]:

@@ -91,7 +91,7 @@ class Steps:
         self._forgive(name)
         await self._make("start", name, **clock)
 
-    async def stop(self, name: str, *, cancel: bool) -> None:
+    async def stop(self, name: str, cancel: bool) -> None:
         """Tell an instance to stop; what it does meanwhile is still to come."""
         if self.runs(name):
             await self._make("stop_nowait", name, **({"cancel": True} if cancel else {}))

@@ -35,11 +35,22 @@ def late_while_handling(
     name: str,
     statement: int,
     seconds: float,
+    renewed: bool,
     order: int,
 ) -> None:
-    """Rows are published by an instance that is slow on the way, while the others go on."""
-    machine.step(order, machine.steps.delay_at, name, statement, seconds)
-    machine.step(None, machine.steps.publish, rows, name)
+    """Rows are published by an instance that is slow on the way, while another one goes on.
+
+    Unless it is renewed, its leases are lost meanwhile.
+    """
+    steps = machine.steps
+    machine.step(order, steps.delay_at, name, statement, seconds)
+    if not renewed and steps.facts.has_leases:
+        machine.step(None, steps.refuse, name, "renew", 50)
+    machine.step(None, steps.publish, rows, name)
+    other = steps.first_down(machine.hosts)
+    if other is not None and not any(steps.runs(each) for each in machine.hosts if each != name):
+        machine.step(None, steps.start, other, timedelta(0), 0.0)
+    machine.step(None, steps.advance, seconds)
 
 
 def keep_crashing(
