@@ -286,3 +286,16 @@ def test_dropped_between_preparation_and_execution(
             assert await db.fetch_value("SELECT 1") == 1
 
     anyio.run(main, backend="asyncio")
+
+
+@pytest.mark.parametrize("hold", [False, True])
+def test_a_dropped_session_begins_nothing_and_says_so(server_cell: Any, hold: bool) -> None:
+    async def main(db: Database) -> None:
+        session = await db.acquire()
+        session.terminate()
+        with pytest.raises(DatabaseError):
+            await session.begin(hold=hold)
+        await db.release(session)
+        assert await db.fetch_value("SELECT 1") == 1
+
+    server_cell.run(main)
