@@ -36,9 +36,7 @@ async def drain(world: World, outside: Service, within: timedelta, *, skip_waits
     await world.settle()
     while left := await unfinished(outside, world.database):
         if not world.running:
-            raise ClosedError(
-                "drain: no instance runs, and rows are left: start one, such as start('a')"
-            )
+            raise _nobody_runs(world)
         await run.go_on(left)
 
 
@@ -112,6 +110,18 @@ class _Drain:
         names = ", ".join(f"row {row.id!r} of queue {row.queue!r}" for row in left[:5])
         more = f" and {len(left) - 5} more" if len(left) > 5 else ""
         raise _violation(self.world, f"{names}{more} unfinished after {self.within}", left[0])
+
+
+def _nobody_runs(world: World) -> ClosedError:
+    errors = {name: instance.error for name, instance in world.instances.items() if instance.error}
+    if not errors:
+        return ClosedError(
+            "drain: no instance runs, and rows are left: start one, such as start('a')"
+        )
+    told = ", ".join(f"{name!r} by {error!r}" for name, error in errors.items())
+    closed = ClosedError(f"drain: rows are left, and no instance runs; ended by itself: {told}")
+    closed.__cause__ = next(iter(errors.values()))
+    return closed
 
 
 async def _wait_without_instances(world: World, wait: timedelta) -> None:
