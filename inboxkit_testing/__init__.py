@@ -24,11 +24,15 @@ if TYPE_CHECKING:
     from .instances import Instance
     from .marks import note_calls
     from .runner import VirtualRunner
+    from .stateful.checking import check_crash_and_resume
+    from .stateful.machine import CrashAndResume
+    from .stateful.traffic import traffic
     from .timeline import Timeline, recorded
     from .world import World
 
 __all__ = [
     "ClockStalledError",
+    "CrashAndResume",
     "CrashedError",
     "History",
     "HistoryHandler",
@@ -44,17 +48,20 @@ __all__ = [
     "VirtualClock",
     "VirtualRunner",
     "World",
+    "check_crash_and_resume",
     "delivery",
     "note_calls",
     "open_test_database",
     "recorded",
     "run",
+    "traffic",
 ]
 
 # Looked up when used: every pytest loads this package with the plugin, and most have no use for it.
 # No module may be called like a public name, or its import would take the name's place.
 _HOMES = {
     "ClockStalledError": "errors",
+    "CrashAndResume": "stateful.machine",
     "CrashedError": "errors",
     "History": "history",
     "HistoryHandler": "history_log",
@@ -70,11 +77,13 @@ _HOMES = {
     "VirtualClock": "clock",
     "VirtualRunner": "runner",
     "World": "world",
+    "check_crash_and_resume": "stateful.checking",
     "delivery": "_delivering",
     "note_calls": "marks",
     "open_test_database": "databases",
     "recorded": "timeline",
     "run": "_run",
+    "traffic": "stateful.traffic",
 }
 
 

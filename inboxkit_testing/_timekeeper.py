@@ -67,6 +67,8 @@ class Timekeeper:
         """Asked when nobody waits for the present any more, as the last before time moves."""
         self.are_lock_waits: Callable[[int], bool] | None = None
         """Whether the so many things that are in flight wait for locks of idle transactions of this run."""
+        self.rewinds: list[Callable[[], None]] = []
+        """Called when time begins anew within the run."""
         self.endings: list[Callable[[], None]] = []
         """Called when the run is over."""
         self.stall_notes: list[Callable[[], str]] = []
@@ -141,6 +143,20 @@ class Timekeeper:
             self._settlers.remove(event)
         self._arrivals = [entry for entry in self._arrivals if entry[2] is not event]
         heapq.heapify(self._arrivals)
+
+    def rewind(self) -> None:
+        """Begin at zero again, where nothing is left of what was: one run for many examples.
+
+        Raises:
+            RuntimeError: Something is still going on, or the run has failed.
+        """
+        if self.failure is not None or self.is_busy() or self._blocks or self._arrivals:
+            raise RuntimeError(f"time cannot begin anew{self._list_in_flight()}")
+        self.now_seconds = 0.0
+        self.jumps = 0
+        self.last_hooks.clear()  # of instances that are dead
+        for rewind in self.rewinds:
+            rewind()
 
     # The idle rule.
 

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from inboxkit import Database, InboxQueue, InboxSpec, Service
 
 from ._reading import read_rows
 
-__all__ = ["unfinished"]
+__all__ = ["Unfinished", "unfinished"]
 
 
-async def unfinished(service: Service, database: Database) -> list[tuple[str, Any]]:
-    """Queue and id of each row that is not finished, of the queues that the service serves."""
-    found: list[tuple[str, Any]] = []
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """A row that is still to be done."""
+
+    queue: str
+    id: Any
+    not_before: datetime | None
+    """It is due then; None: it is due, or nothing says when, or somebody may have it in work."""
+
+
+async def unfinished(service: Service, database: Database) -> list[Unfinished]:
+    """Each row that is not finished, of the queues that the service serves."""
+    found: list[Unfinished] = []
     served = {(one.queue.spec.name, one.queue.only_group) for one in service.subscribers}
     for subscriber in service.subscribers:
         queue = subscriber.queue
@@ -27,8 +39,15 @@ async def unfinished(service: Service, database: Database) -> list[tuple[str, An
                 name = _value(spec, row, "group")
                 if not _serves(service, queue, name, served):
                     continue
-            found.append((name, _value(spec, row, "id")))
+            found.append(Unfinished(name, _value(spec, row, "id"), _not_before(spec, row)))
     return found
+
+
+def _not_before(spec: InboxSpec, row: Any) -> datetime | None:
+    if spec.locked_until is not None and _value(spec, row, "locked_until") is not None:
+        return None
+    due: datetime | None = None if spec.retry_after is None else _value(spec, row, "retry_after")
+    return due
 
 
 def _serves(

@@ -131,12 +131,13 @@ class Faults:
         """
         return self._add(Fault("lose reply", matching, times))
 
-    def delay(self, matching: Matching, seconds: float, *, times: int = 1) -> Fault:
+    def delay(self, matching: Matching, seconds: float, *, times: int = 1, nth: int = 1) -> Fault:
         """Hold it back for so many virtual seconds before it is sent; it is not in flight meanwhile.
 
-        Not a statement inside a script that runs in one go: there name the script.
+        Not a statement inside a script that runs in one go: there name the script. The n-th such
+        operation is the first that is held back.
         """
-        return self._add(Fault("delay", matching, times, seconds=seconds))
+        return self._add(Fault("delay", matching, times, seconds=seconds, nth=nth))
 
     def crash(
         self, matching: Matching, *, when: Literal["before", "after"] = "before", nth: int = 1

@@ -32,6 +32,7 @@ def mail_of(keeper: Timekeeper) -> Mail:
         found = _of_run[keeper] = Mail(keeper)
         # Before the gate's: what was told is seen before the next statement is let through.
         keeper.idle_hooks.insert(0, found.deliver)
+        keeper.rewinds.append(found.rewind)
     return found
 
 
@@ -82,6 +83,10 @@ class Mail:
             del self._waiting[turn]
         if lost:
             raise lost[0]
+
+    def rewind(self) -> None:
+        """Time begins anew."""
+        self._looked_at = -1.0
 
     def deliver(self) -> bool:
         """Let one look, if there may be something: one by one, since answers overtake each other."""

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from inboxkit_testing._plugin.chosen import Choice, chosen
 from inboxkit_testing._plugin.collect import choose_parameters, is_ours, make_items, plan_for
 from inboxkit_testing._plugin.databases import Databases, make_database
 from inboxkit_testing._plugin.options import Options, add_options, read_options
@@ -68,10 +69,12 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     config.stash[_options] = read_options(config)
     config.stash[_databases] = Databases()
+    chosen.append(Choice(config.stash[_options], config.stash[_databases]))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     if _databases in config.stash:
+        chosen.pop()
         config.stash[_databases].close()
 
 

@@ -26,6 +26,7 @@ class PsycopgConnection(PostgresConnection):
     def __init__(self, session: PsycopgSession, *, clock: Clock, timeout: float) -> None:
         super().__init__(clock, timeout)
         self._session = session
+        self._server_major = int(session.info.server_version) // 10_000
         self._has_outdated = False
         """Whether psycopg prepared a statement whose plan is out of date."""
 
@@ -43,7 +44,7 @@ class PsycopgConnection(PostgresConnection):
 
     @property
     def server_major(self) -> int:
-        return int(self._session.info.server_version) // 10_000
+        return self._server_major  # as it was at the start: a dropped session would not say
 
     async def close(self) -> None:
         with self._clock.external("close"):

@@ -150,7 +150,7 @@ class SessionAdvisoryForm:
 
     def rest_row(self, id: Any, until: float) -> None:
         """Do not claim a row before this second of the monotonic clock."""
-        self._aside[self._table.id.encode(id)] = until
+        self._aside.add(self._table.id.encode(id), until)
 
     async def close(self) -> None:
         """Drop the sessions of rows still in work: they are back at once, and counted."""

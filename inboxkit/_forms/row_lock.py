@@ -154,7 +154,7 @@ class RowLockForm:
 
     def rest_row(self, id: Any, until: float) -> None:
         """Do not claim a row before this second of the monotonic clock."""
-        self._aside[self._table.id.encode(id)] = until
+        self._aside.add(self._table.id.encode(id), until)
 
     async def close(self) -> None:
         """Give every session back, with its row."""

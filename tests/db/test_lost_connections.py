@@ -370,3 +370,16 @@ def _kill_and_wait(cell: Any, session: Any) -> None:
         line = session._session.descriptor
     while not is_ready(line):
         pass
+
+
+@pytest.mark.parametrize("hold", [False, True])
+def test_a_dropped_session_begins_nothing_and_says_so(server_cell: Any, hold: bool) -> None:
+    async def main(db: Database) -> None:
+        session = await db.acquire()
+        session.terminate()
+        with pytest.raises(DatabaseError):
+            await session.begin(hold=hold)
+        await db.release(session)
+        assert await db.fetch_value("SELECT 1") == 1
+
+    server_cell.run(main)
