@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 import anyio
 
@@ -13,7 +13,7 @@ from inboxkit.abc import DriverConnection, Listening, Notification
 from inboxkit.errors import DatabaseBusyError, DatabaseError, OutcomeUnknownError
 
 from ._scripts import CrashHere, RecordedScript
-from .faults import Operation, broken_in_transaction
+from .faults import Operation, broken_in_transaction, given_up
 from .locks import lock_waits_of
 from .mail import mail_of
 from .recording import Kind, Recorded
@@ -182,6 +182,8 @@ class ObservedConnection:
         run = RecordedScript(
             script, recording=self._recording, faults=self._faults, connection=self.number
         )
+        if self._faults.closes_connection_of(operation):
+            await self._break()
         try:
             result = await self._inner.run(run.script)
         except BaseException as error:
@@ -270,6 +272,8 @@ class ObservedConnection:
             if asks:
                 await driver.turn(operation.name, self.number, self._block)
             operation = describe()
+        if (patience := self._faults.hang_of(operation)) is not None:
+            await self._hang(operation, patience)
         if self._faults.crashes_before(operation):
             driver.crash_nowait()
         await driver.check_alive(operation.name)
@@ -277,6 +281,14 @@ class ObservedConnection:
             raise refusal
         self._is_opening = False
         return operation
+
+    async def _hang(self, operation: Operation, patience: float) -> NoReturn:
+        """Wait for an answer that does not come, then drop the connection."""
+        try:
+            await self._hold_back(patience)
+        finally:
+            self.terminate()
+        raise given_up(operation, patience)
 
     async def _hold_back(self, seconds: float) -> None:
         if self._block is None:
@@ -289,7 +301,7 @@ class ObservedConnection:
         self, operation: Operation, recorded: Recorded, send: Callable[[], Awaitable[T]]
     ) -> T:
         try:
-            answer = await self._in_flight(operation.name, send)
+            answer = await self._in_flight(operation.name, lambda: self._exchange(operation, send))
         except BaseException as error:
             self._recording.failed(recorded, error)
             await self._stand_if_dead(error, operation.name)
@@ -301,6 +313,21 @@ class ObservedConnection:
             self._recording.failed(recorded, error)
             raise
         return answer
+
+    async def _exchange(self, operation: Operation, send: Callable[[], Awaitable[T]]) -> T:
+        """Send it; where a fault says so, have the server fail it or end the session first."""
+        for statement in self._faults.errors_of(operation):
+            await self._inner.execute(statement)
+        if self._faults.closes_connection_of(operation):
+            await self._break()
+        return await send()
+
+    async def _break(self) -> None:
+        """End the session behind the driver's back, as far as there is one."""
+        if self.session is None:
+            self._inner.terminate()
+        else:
+            await self._driver.end_session(self.session)
 
     async def _in_flight(self, name: str, send: Callable[[], Awaitable[T]]) -> T:
         url = self._driver.server_url
