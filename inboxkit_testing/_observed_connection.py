@@ -334,7 +334,7 @@ class ObservedConnection:
         if url is None:
             return await send()
         lock_waits = lock_waits_of(self._driver.time.keeper)
-        lock_waits.sent(self, url)
+        lock_waits.sent(self, url, name)
         try:
             answer = await send()
         finally:
