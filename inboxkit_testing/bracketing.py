@@ -45,6 +45,11 @@ class BracketedTransport(httpx.AsyncBaseTransport):
         self._clock = clock
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send it, and return when the head of its answer is there.
+
+        Raises:
+            httpx.TransportError: What the transport inside raises.
+        """
         if isinstance(self._transport, _IN_PROCESS):
             return await self._transport.handle_async_request(request)
         flight = _Flight(self._clock, f"{request.method} {request.url}")
@@ -67,6 +72,7 @@ class BracketedTransport(httpx.AsyncBaseTransport):
         return response
 
     async def aclose(self) -> None:
+        """Close the transport inside, and its connections."""
         with self._clock.external("aclose of httpx"):
             await self._transport.aclose()
 

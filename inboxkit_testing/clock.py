@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from inboxkit.errors import ClosedError
 
+from ._frozen import check_not_frozen
 from ._timekeeper import Limiter, Timekeeper
 from .hosts import HostClock
 
@@ -32,7 +33,9 @@ class VirtualClock:
     asyncio executor or of a `watch`\\ ed limiter works: then at once to the next instant at which
     something is due. `now` and `monotonic` are exact to the microsecond for 68 years.
 
-    What stays real: a server's own ``now()``, its timeouts, and threads of nobody's limiter.
+    What stays real: a server's own ``now()``, its timeouts, and threads of nobody's limiter. freezegun
+    and time-machine have no place beside it: a run under them, or that comes to wait under them, ends
+    with a `DeclarationError`.
 
     Args:
         start: What `now()` answers when a run starts; aware.
@@ -210,7 +213,9 @@ class VirtualClock:
 
         Raises:
             ClosedError: A run is using this clock already.
+            DeclarationError: freezegun or time-machine has taken over the time.
         """
+        check_not_frozen()
         if self._backend is not None:
             raise ClosedError(
                 "this VirtualClock is in use by a run that has not ended: nested runs and runs in other "
