@@ -29,6 +29,7 @@ from inboxkit_testing._plugin.collect import choose_parameters, make_items, plan
 from inboxkit_testing._plugin.databases import Databases, make_database
 from inboxkit_testing._plugin.options import Options, add_options, read_options
 from inboxkit_testing._plugin.plan import CLOCKS, OPENED, Plan
+from inboxkit_testing._plugin.starters import Starter
 from inboxkit_testing._plugin.timelines import kept_if_failed
 
 if TYPE_CHECKING:
@@ -210,7 +211,7 @@ async def _running_app(
         async def start(service: Callable[[Database], Service]) -> TestApp:
             return await apps.enter_async_context(TestApp(service(inbox_database)))
 
-        yield start
+        yield Starter("inbox_app", "TestApp", start)
 
 
 setattr(_no_app, OPENED, _running_app)
@@ -236,7 +237,7 @@ async def _open_world(
         async def open_world(service: Callable[[Database], Service]) -> World:
             return await worlds.enter_async_context(World(service, inbox_database))
 
-        yield open_world
+        yield Starter("inbox_world", "World", open_world)
 
 
 setattr(_no_world, OPENED, _open_world)

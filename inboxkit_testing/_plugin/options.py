@@ -53,18 +53,15 @@ def read_options(config: pytest.Config) -> Options:
     Raises:
         pytest.UsageError: A name is unknown, or not installed.
     """
-    databases = _names(config.getoption("inbox_db") or "sqlite")
-    for name in databases:
-        _check("--inbox-db", name, DATABASES)
+    databases = _names("--inbox-db", config.getoption("inbox_db"), DATABASES)
     folder = config.getoption("inbox_timeline")
     timeline = Path(config.invocation_params.dir, folder) if folder else None
     chosen = config.getoption("inbox_backend")
     if chosen is None:
         installed = tuple(name for name in BACKENDS if _is_installed(name))
         return Options(databases, installed, timeline)
-    backends = _names(chosen)
+    backends = _names("--inbox-backend", chosen, BACKENDS)
     for name in backends:
-        _check("--inbox-backend", name, BACKENDS)
         if not _is_installed(name):
             raise pytest.UsageError(
                 f"--inbox-backend: {name} is not installed: pip install 'inboxkit[{name}]'"
@@ -72,14 +69,17 @@ def read_options(config: pytest.Config) -> Options:
     return Options(databases, backends, timeline)
 
 
-def _names(text: str) -> tuple[str, ...]:
-    names = (name.strip() for name in text.split(","))
-    return tuple(dict.fromkeys(name for name in names if name))
-
-
-def _check(option: str, name: str, known: tuple[str, ...]) -> None:
-    if name not in known:
-        raise pytest.UsageError(f"{option}: unknown name {name!r}; choose from {', '.join(known)}")
+def _names(option: str, text: str, known: tuple[str, ...]) -> tuple[str, ...]:
+    split = (name.strip() for name in text.split(","))
+    names = tuple(dict.fromkeys(name for name in split if name))
+    if not names:  # and all tests would be skipped
+        raise pytest.UsageError(f"{option}: no name in {text!r}; choose from {', '.join(known)}")
+    for name in names:
+        if name not in known:
+            raise pytest.UsageError(
+                f"{option}: unknown name {name!r}; choose from {', '.join(known)}"
+            )
+    return names
 
 
 def _is_installed(backend: str) -> bool:
