@@ -259,9 +259,13 @@ class ObservedConnection:
         driver = self._driver
         operation = describe()
         await driver.check_alive(operation.name)
-        if asks:
+        if asks and driver.time.gate is not None:
             await driver.turn(operation.name, self.number, self._block)
-        operation = describe()  # others have been sent meanwhile, so its number is another
+            operation = describe()  # others have been sent meanwhile, so its number is another
+        if not driver.faults.has_any and not driver.link.is_cut:
+            await driver.check_alive(operation.name)
+            self._is_opening = False
+            return operation
         if (delay := self._faults.delay_of(operation)) > 0:
             await self._hold_back(delay)
             if asks:

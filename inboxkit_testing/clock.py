@@ -68,6 +68,7 @@ class VirtualClock:
         self._watched: list[Limiter] = []
         self._keeper = Timekeeper(stall=stall, frozen=frozen)
         self._backend: VirtualBackend | None = None
+        self._read = -1.0, self._start
 
     # Clock
 
@@ -78,7 +79,11 @@ class VirtualClock:
 
     def now(self) -> datetime:
         """The virtual wall clock: aware, UTC, microseconds."""
-        return self._start + self._elapsed()
+        seconds, now = self._read
+        if seconds != self._keeper.now_seconds:  # most readings are of one instant
+            now = self._start + self._elapsed()
+            self._read = self._keeper.now_seconds, now
+        return now
 
     def monotonic(self) -> float:
         """Virtual seconds since the run began; the same as `anyio.current_time()`."""

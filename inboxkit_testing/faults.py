@@ -216,6 +216,11 @@ class Faults:
 
     # For the kit.
 
+    @property
+    def has_any(self) -> bool:
+        """Whether a rule was given, and not cleared."""
+        return bool(self._faults)
+
     def delay_of(self, operation: Operation) -> float:
         """Seconds to hold it back."""
         return sum(fault.seconds for fault in self._striking("delay", operation))

@@ -8,6 +8,8 @@ fixtures, or bears ``@pytest.mark.inbox``. It and its async fixtures then run in
 other plugin has a hand in; no mark is needed, and marks of the module are let be. Async fixtures, and
 sync ones that use them, must have the scope ``function``.
 
+A failing test that runs services by `inbox_app` or `inbox_world` shows what happened to their rows.
+
 Time is virtual. Only a test that uses `inbox_database`, names neither a clock fixture nor
 `inbox_app` or `inbox_world`, and bears no marker, runs in real time, with a `SystemClock`.
 
@@ -98,7 +100,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
     if plan is None:
         return (yield)
     folder = item.config.stash[_options].timeline
-    with plan.current(), kept_if_failed(folder, plan) if folder else contextlib.nullcontext():
+    with plan.current(), kept_if_failed(folder, plan):
         return (yield)
 
 
@@ -204,9 +206,10 @@ async def _running_app(
     request: pytest.FixtureRequest,  # noqa: ARG001 - as above, since pytest reads the names there
     inbox_database: Database,
 ) -> AsyncIterator[Callable[[Callable[[Database], Service]], Awaitable[TestApp]]]:
-    from inboxkit_testing import TestApp  # noqa: PLC0415 - only when a test runs
+    from inboxkit_testing import TestApp, recorded  # noqa: PLC0415 - only when a test runs
 
     async with contextlib.AsyncExitStack() as apps:
+        apps.enter_context(recorded())
 
         async def start(service: Callable[[Database], Service]) -> TestApp:
             return await apps.enter_async_context(TestApp(service(inbox_database)))

@@ -198,6 +198,13 @@ def test_failing_tests_leave_their_timelines(pytester: pytest.Pytester) -> None:
     page = Page((pytester.path / "deep/folder" / written[0]).read_text())
     assert page.texts["h1"] == ["test_it.py::test_fails[sqlite-inloop-asyncio-a/b]"]
     assert {"one", "world"} <= set(page.data["instances"])
+    # Without the option there is no page, and the lines are shown all the same.
+    again = pytester.runpytest_subprocess(
+        *("-p", "no:asyncio", "-p", "no:trio", "-p", "no:xdist", "-p", "no:cacheprovider"),
+        *("--inbox-backend=asyncio", "--inbox-db=sqlite-inloop", "-k", "fails or given"),
+    )
+    again.assert_outcomes(failed=2, deselected=2)
+    again.stdout.fnmatch_lines(["*inbox timeline*", "*one/jobs*acked", "*inbox timeline*"])
     # Of a test under @given it is the last example's alone.
     last = Page((pytester.path / "deep/folder" / written[1]).read_text()).data
     assert [event[3] for event in last["events"]].count("Published") == 1
