@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
 
@@ -12,8 +12,9 @@ from inboxkit._sql.statement import Answer, Script, Statement
 from inboxkit.abc import DriverConnection, Listening, Notification
 from inboxkit.errors import DatabaseBusyError, DatabaseError, OutcomeUnknownError
 
+from ._admission import Admission
 from ._scripts import CrashHere, RecordedScript
-from .faults import Operation, broken_in_transaction, given_up
+from .faults import Operation, broken_in_transaction
 from .locks import lock_waits_of
 from .mail import mail_of
 from .recording import Kind, Recorded
@@ -53,6 +54,7 @@ class ObservedConnection:
         self._inner = inner
         self._recording = driver.recording
         self._faults = driver.faults
+        self._admission = Admission(driver, number, self.terminate)
         self._is_server = driver.dialect != "sqlite"
         self._transaction = 0
         self._script: str | None = None
@@ -256,50 +258,9 @@ class ObservedConnection:
 
     async def _admitted(self, describe: Callable[[], Operation], *, asks: bool = True) -> Operation:
         """Wait until it may be sent; then send it before the next checkpoint."""
-        driver = self._driver
-        operation = describe()
-        await driver.check_alive(operation.name)
-        if asks and driver.time.gate is not None:
-            await driver.turn(operation.name, self.number, self._block)
-            operation = describe()  # others have been sent meanwhile, so its number is another
-        if not driver.faults.has_any and not driver.link.is_cut:
-            await driver.check_alive(operation.name)
-            self._is_opening = False
-            return operation
-        if (delay := self._faults.delay_of(operation)) > 0:
-            await self._hold_back(delay)
-            if asks:
-                await driver.turn(operation.name, self.number, self._block)
-            operation = describe()
-        while driver.link.is_cut:
-            await driver.link.reached(operation, block=self._block, drop=self.terminate)
-            if asks:
-                await driver.turn(operation.name, self.number, self._block)
-            operation = describe()
-        if (patience := self._faults.hang_of(operation)) is not None:
-            await self._hang(operation, patience)
-        if self._faults.crashes_before(operation):
-            driver.crash_nowait()
-        await driver.check_alive(operation.name)
-        if (refusal := self._faults.refusal_of(operation)) is not None:
-            raise refusal
+        operation = await self._admission.admitted(describe, block=self._block, asks=asks)
         self._is_opening = False
         return operation
-
-    async def _hang(self, operation: Operation, patience: float) -> NoReturn:
-        """Wait for an answer that does not come, then drop the connection."""
-        try:
-            await self._hold_back(patience)
-        finally:
-            self.terminate()
-        raise given_up(operation, patience)
-
-    async def _hold_back(self, seconds: float) -> None:
-        if self._block is None:
-            await anyio.sleep(seconds)
-            return
-        with self._block.held_back():
-            await anyio.sleep(seconds)
 
     async def _sent(
         self, operation: Operation, recorded: Recorded, send: Callable[[], Awaitable[T]]

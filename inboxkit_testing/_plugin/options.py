@@ -53,7 +53,7 @@ def read_options(config: pytest.Config) -> Options:
     Raises:
         pytest.UsageError: A name is unknown, or not installed.
     """
-    databases = _names("--inbox-db", config.getoption("inbox_db"), DATABASES)
+    databases = _names("--inbox-db", str(config.getoption("inbox_db")), DATABASES)
     folder = config.getoption("inbox_timeline")
     timeline = Path(config.invocation_params.dir, folder) if folder else None
     chosen = config.getoption("inbox_backend")
