@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from ._delivering import delivery
     from ._run import run
     from .app import SubscriberLog, TestApp
+    from .bracketing import BracketedTransport
     from .clock import VirtualClock
     from .databases import ObservedDatabase, open_test_database
     from .errors import (
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from .world import World
 
 __all__ = [
+    "BracketedTransport",
     "ClockStalledError",
     "CrashAndResume",
     "CrashedError",
@@ -60,6 +62,7 @@ __all__ = [
 # Looked up when used: every pytest loads this package with the plugin, and most have no use for it.
 # No module may be called like a public name, or its import would take the name's place.
 _HOMES = {
+    "BracketedTransport": "bracketing",
     "ClockStalledError": "errors",
     "CrashAndResume": "stateful.machine",
     "CrashedError": "errors",

@@ -8,16 +8,16 @@ not run yet still holds the clock.
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
 import anyio
 
+from ._frozen import real_seconds
+
 __all__ = ["Block", "Bracket"]
 
-_real_monotonic = time.monotonic
 _NOT_THE_USER = ("inboxkit.", "inboxkit_testing.", "contextlib")
 
 
@@ -33,7 +33,7 @@ class Bracket:
         """Real seconds at the entry."""
 
     def __enter__(self) -> None:
-        self.since = _real_monotonic()
+        self.since = real_seconds()
         self._open[self] = None
 
     def __exit__(

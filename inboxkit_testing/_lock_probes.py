@@ -16,6 +16,10 @@ class LockProbe(Protocol):
         """For each session those whose locks it waits for now; none where it does not wait."""
         ...
 
+    def told(self, session: int) -> str:
+        """Who that session is and what it does, or did last, for a reader."""
+        ...
+
     def close(self) -> None:
         """End the session."""
         ...
@@ -39,6 +43,16 @@ class _PostgresProbe:
             "SELECT pg_blocking_pids(pid) FROM unnest(%s::int[]) AS pid", (list(sessions),)
         )
         return [blockers for (blockers,) in answers.fetchall()]
+
+    def told(self, session: int) -> str:
+        found = self._connection.execute(
+            "SELECT application_name, usename, state, query FROM pg_stat_activity WHERE pid = %s",
+            (session,),
+        ).fetchone()
+        if found is None:
+            return f"pid {session}, which has ended"
+        program, user, state, query = found
+        return f"pid {session} ({program or user}, {state}): {_shortened(query)}"
 
     def close(self) -> None:
         self._connection.close()
@@ -82,6 +96,25 @@ class _MysqlProbe:
             waits = set(self._asked(self._WAITS))
         return [[holder for waiter, holder in waits if waiter == each] for each in sessions]
 
+    def told(self, session: int) -> str:
+        found = self._asked(
+            "SELECT user, command, info FROM information_schema.processlist "
+            f"WHERE id = {int(session)}"
+        )
+        if not found:
+            return f"session {session}, which has ended"
+        ((user, command, query),) = found
+        return f"session {session} ({user}, {command}): {_shortened(query or self._last(session))}"
+
+    def _last(self, session: int) -> str:
+        """What an idle session ran last; MariaDB keeps no account of it unless it is told to."""
+        found = self._asked(
+            "SELECT s.sql_text FROM performance_schema.events_statements_current s "
+            "JOIN performance_schema.threads t ON t.thread_id = s.thread_id "
+            f"WHERE t.processlist_id = {int(session)} AND s.sql_text IS NOT NULL"
+        )
+        return str(found[0][0]) if found else "(not known)"
+
     def close(self) -> None:
         self._connection.close()
 
@@ -92,6 +125,12 @@ class _MysqlProbe:
         return rows
 
 
+def _shortened(query: str) -> str:
+    text = " ".join(query.split())
+    return repr(text if len(text) <= _LONGEST_QUERY else f"{text[:_LONGEST_QUERY]}…")
+
+
+_LONGEST_QUERY: Final = 200
 _TRANSACTION: Final = re.compile(r"^---TRANSACTION \(?(\w+)|^MariaDB thread id (\d+)", re.MULTILINE)
 _LOCK: Final = re.compile(
     r"^(?:TABLE LOCK|RECORD LOCKS .*? of) table (?P<table>.*) trx id (?P<transaction>\d+) .*?"

@@ -12,6 +12,7 @@ from inboxkit._sql.statement import Answer, Script, Statement
 from inboxkit.abc import DriverConnection, Listening, Notification
 from inboxkit.errors import DatabaseBusyError, DatabaseError, OutcomeUnknownError
 
+from ._admission import Admission
 from ._scripts import CrashHere, RecordedScript
 from .faults import Operation, broken_in_transaction
 from .locks import lock_waits_of
@@ -34,8 +35,6 @@ _BEGIN: Final = {
     ("mysql", "write"): (_READ_COMMITTED, "START TRANSACTION"),
 }
 """How a script begins; the last statement is recorded."""
-_OWN: Final = ("execute", "fetch")
-"""Names of statements that the service wrote itself: they say nothing of what is sent."""
 _COMMIT: Final = Statement("commit", "COMMIT", returns_rows=False)
 _SIGN_OF_LIFE: Final = Statement("notifications", "SELECT 1")
 _ROLLBACK: Final = Statement("rollback", "ROLLBACK", returns_rows=False)
@@ -55,6 +54,7 @@ class ObservedConnection:
         self._inner = inner
         self._recording = driver.recording
         self._faults = driver.faults
+        self._admission = Admission(driver, number, self.terminate)
         self._is_server = driver.dialect != "sqlite"
         self._transaction = 0
         self._script: str | None = None
@@ -188,6 +188,8 @@ class ObservedConnection:
         run = RecordedScript(
             script, recording=self._recording, faults=self._faults, connection=self.number
         )
+        if self._faults.closes_connection_of(operation):
+            await self._break()
         try:
             result = await self._inner.run(run.script)
         except BaseException as error:
@@ -260,43 +262,15 @@ class ObservedConnection:
 
     async def _admitted(self, describe: Callable[[], Operation], *, asks: bool = True) -> Operation:
         """Wait until it may be sent; then send it before the next checkpoint."""
-        driver = self._driver
-        operation = describe()
-        text = operation.text if operation.name in _OWN else ""
-        await driver.check_alive(operation.name)
-        if asks:
-            await driver.turn(operation.name, self.number, self._block, text)
-        operation = describe()  # others have been sent meanwhile, so its number is another
-        if (delay := self._faults.delay_of(operation)) > 0:
-            await self._hold_back(delay)
-            if asks:
-                await driver.turn(operation.name, self.number, self._block, text)
-            operation = describe()
-        while driver.link.is_cut:
-            await driver.link.reached(operation, block=self._block, drop=self.terminate)
-            if asks:
-                await driver.turn(operation.name, self.number, self._block, text)
-            operation = describe()
-        if self._faults.crashes_before(operation):
-            driver.crash_nowait()
-        await driver.check_alive(operation.name)
-        if (refusal := self._faults.refusal_of(operation)) is not None:
-            raise refusal
+        operation = await self._admission.admitted(describe, block=self._block, asks=asks)
         self._is_opening = False
         return operation
-
-    async def _hold_back(self, seconds: float) -> None:
-        if self._block is None:
-            await anyio.sleep(seconds)
-            return
-        with self._block.held_back():
-            await anyio.sleep(seconds)
 
     async def _sent(
         self, operation: Operation, recorded: Recorded, send: Callable[[], Awaitable[T]]
     ) -> T:
         try:
-            answer = await self._in_flight(operation.name, send)
+            answer = await self._in_flight(operation.name, lambda: self._exchange(operation, send))
         except BaseException as error:
             self._recording.failed(recorded, error)
             await self._stand_if_dead(error, operation.name)
@@ -309,12 +283,27 @@ class ObservedConnection:
             raise
         return answer
 
+    async def _exchange(self, operation: Operation, send: Callable[[], Awaitable[T]]) -> T:
+        """Send it; where a fault says so, have the server fail it or end the session first."""
+        for statement in self._faults.errors_of(operation):
+            await self._inner.execute(statement)
+        if self._faults.closes_connection_of(operation):
+            await self._break()
+        return await send()
+
+    async def _break(self) -> None:
+        """End the session behind the driver's back, as far as there is one."""
+        if self.session is None:
+            self._inner.terminate()
+        else:
+            await self._driver.end_session(self.session)
+
     async def _in_flight(self, name: str, send: Callable[[], Awaitable[T]]) -> T:
         url = self._driver.server_url
         if url is None:
             return await send()
         lock_waits = lock_waits_of(self._driver.time.keeper)
-        lock_waits.sent(self, url)
+        lock_waits.sent(self, url, name)
         try:
             answer = await send()
         finally:

@@ -50,6 +50,7 @@ def run(
         ClockStalledError: Neither I/O nor time brought anything for the clock's `stall`.
         SleepInTransactionError: Time would have passed inside a transaction of the service's own.
         ClosedError: The clock is in use by another run.
+        DeclarationError: freezegun or time-machine has taken over the time.
         BaseException: Whatever the main raised, as it is.
     """
     clock = clock or VirtualClock()

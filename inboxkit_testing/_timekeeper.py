@@ -10,7 +10,6 @@ from __future__ import annotations
 import heapq
 import logging
 import math
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,11 +18,11 @@ from typing import Protocol
 import anyio
 
 from ._brackets import Block, Bracket
+from ._frozen import check_not_frozen, real_seconds
 from .errors import ClockStalledError, SleepInTransactionError
 
 __all__ = ["Limiter", "Timekeeper"]
 
-_real_monotonic = time.monotonic
 _log = logging.getLogger("inboxkit.testing")
 
 _GRACE_AFTER_FAILURE = 1.0
@@ -205,7 +204,7 @@ class Timekeeper:
         if self.are_lock_waits is None or self._threads():
             return left
         assert self._waiting_since is not None
-        if _real_monotonic() - self._waiting_since < self._ask_again_in:
+        if real_seconds() - self._waiting_since < self._ask_again_in:
             return min(left, self._ask_again_in)
         self._ask_again_in *= 4  # most statements are slow for another reason
         return None if self.are_lock_waits(len(self._in_flight)) else 0.0
@@ -222,6 +221,7 @@ class Timekeeper:
     def _move_to(self, when: float) -> None:
         if when <= self.now_seconds:
             return
+        check_not_frozen()
         for block in self._blocks:
             if block.is_strict:
                 raise _sleep_in(block, when - self.now_seconds)
@@ -229,7 +229,8 @@ class Timekeeper:
         self.jumps += 1
 
     def _wait_for_io(self, report: Callable[[], ClockStalledError]) -> float:
-        now = _real_monotonic()
+        check_not_frozen()
+        now = real_seconds()
         if self._waiting_since is None:
             self._waiting_since = now
         left = self._waiting_since + self._stall - now
@@ -259,7 +260,7 @@ class Timekeeper:
     def _idle_after_failure(self, deadline: float) -> float:
         """The run is being torn down: time moves freely, so that bounds of shielded clean-up end it."""
         if self.is_busy():
-            now = _real_monotonic()
+            now = real_seconds()
             if self._waiting_since is None:
                 self._waiting_since = now
             left = self._waiting_since + min(self._stall, _GRACE_AFTER_FAILURE) - now
@@ -283,7 +284,7 @@ class Timekeeper:
         return [bracket.label for bracket in self._in_flight]
 
     def _list_in_flight(self) -> str:
-        now = _real_monotonic()
+        now = real_seconds()
         found = [f"{b.label!r} (for {now - b.since:.1f} real s)" for b in self._in_flight]
         if working := self._threads():
             found.append(f"{working} worker thread{'s' if working > 1 else ''}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from inboxkit.errors import ClosedError
 
+from ._frozen import check_not_frozen
 from ._timekeeper import Limiter, Timekeeper
 from .hosts import HostClock
 
@@ -32,7 +33,9 @@ class VirtualClock:
     asyncio executor or of a `watch`\\ ed limiter works: then at once to the next instant at which
     something is due. `now` and `monotonic` are exact to the microsecond for 68 years.
 
-    What stays real: a server's own ``now()``, its timeouts, and threads of nobody's limiter.
+    What stays real: a server's own ``now()``, its timeouts, and threads of nobody's limiter. freezegun
+    and time-machine have no place beside it: a run under them, or that comes to wait under them, ends
+    with a `DeclarationError`.
 
     Args:
         start: What `now()` answers when a run starts; aware.
@@ -65,6 +68,7 @@ class VirtualClock:
         self._watched: list[Limiter] = []
         self._keeper = Timekeeper(stall=stall, frozen=frozen)
         self._backend: VirtualBackend | None = None
+        self._read = -1.0, self._start
 
     # Clock
 
@@ -75,7 +79,11 @@ class VirtualClock:
 
     def now(self) -> datetime:
         """The virtual wall clock: aware, UTC, microseconds."""
-        return self._start + self._elapsed()
+        seconds, now = self._read
+        if seconds != self._keeper.now_seconds:  # most readings are of one instant
+            now = self._start + self._elapsed()
+            self._read = self._keeper.now_seconds, now
+        return now
 
     def monotonic(self) -> float:
         """Virtual seconds since the run began; the same as `anyio.current_time()`."""
@@ -215,7 +223,9 @@ class VirtualClock:
 
         Raises:
             ClosedError: A run is using this clock already.
+            DeclarationError: freezegun or time-machine has taken over the time.
         """
+        check_not_frozen()
         if self._backend is not None:
             raise ClosedError(
                 "this VirtualClock is in use by a run that has not ended: nested runs and runs in other "

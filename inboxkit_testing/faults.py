@@ -1,14 +1,18 @@
-"""Chosen failures at the driver port: a statement refused, late, or done with its reply lost."""
+"""Chosen failures at the driver port: a statement refused, late, unanswered, or done with its reply lost."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
-from inboxkit.errors import DatabaseBusyError, DatabaseError
+from inboxkit._sql.statement import Statement
+from inboxkit.abc import DialectName
+from inboxkit.errors import DatabaseBusyError, DatabaseError, OutcomeUnknownError
 
-__all__ = ["Fault", "Faults", "Matching", "Operation"]
+from ._server_errors import ServerError, check_error, statements_that_raise
+
+__all__ = ["Fault", "Faults", "Matching", "Operation", "broken_in_transaction", "given_up"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +41,15 @@ Matching: TypeAlias = str | Callable[[Operation], bool]
 in each run, where it begins or where it ends, as the fault needs), or those for which a function answers
 True. The function may be called in a connection's thread."""
 
-Action = Literal["refuse", "lose reply", "delay", "crash before", "crash after"]
+Action: TypeAlias = (
+    Literal[
+        "refuse", "lose reply", "delay", "hang", "close connection", "crash before", "crash after"
+    ]
+    | ServerError
+)
+
+
+_SERVER_ERRORS: Final = get_args(ServerError)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -97,14 +109,21 @@ class Fault:
         name = self.matching.casefold()
         if (operation.script or "").casefold() != name:
             return operation.name.casefold() == name
+        if self.action in _SERVER_ERRORS:
+            return operation.kind == "statement"
         needs_end = self.action in {"lose reply", "crash after"}
         return operation.ends_script if needs_end else operation.opens_script
 
 
 class Faults:
-    """What goes wrong with one database; rules strike in the order in which they were given."""
+    """What goes wrong with one database; rules strike in the order in which they were given.
 
-    def __init__(self) -> None:
+    Args:
+        dialect: Whose errors it can answer with.
+    """
+
+    def __init__(self, dialect: DialectName) -> None:
+        self._dialect: DialectName = dialect
         self._faults: list[Fault] = []
 
     def refuse(
@@ -139,6 +158,49 @@ class Faults:
         """
         return self._add(Fault("delay", matching, times, seconds=seconds, nth=nth))
 
+    def hang(self, matching: Matching, seconds: float = 30.0, *, times: int = 1) -> Fault:
+        """Never send it: after so many virtual seconds its connection is given up.
+
+        `OutcomeUnknownError` where it would have lasted, since who waits cannot know; inside a
+        transaction, which goes with the connection, `DatabaseBusyError`. Else as `delay`.
+        """
+        return self._add(Fault("hang", matching, times, seconds=seconds))
+
+    def close_connection(self, matching: Matching, *, times: int = 1) -> Fault:
+        """End its session before it is sent: the server does, and the driver finds out by sending.
+
+        On SQLite, which has no server, the connection is closed. The error is the driver's own.
+        """
+        return self._add(Fault("close connection", matching, times))
+
+    def busy(self, matching: Matching, *, times: int = 1) -> Fault:
+        """Have the database answer that a lock was not to be had: `DatabaseBusyError`.
+
+        A server really raises it, in place of the statement; of a script named, in place of its first
+        one. SQLite's transaction is refused, as by `refuse`.
+        """
+        if self._dialect == "sqlite":
+            return self.refuse(matching, times=times)
+        return self._add(Fault("busy", matching, times))
+
+    def deadlock(self, matching: Matching, *, times: int = 1) -> Fault:
+        """Have the server choose its transaction as a deadlock's victim; as `busy`.
+
+        Raises:
+            ValueError: SQLite has none.
+        """
+        check_error("deadlock", self._dialect)
+        return self._add(Fault("deadlock", matching, times))
+
+    def serialization_failure(self, matching: Matching, *, times: int = 1) -> Fault:
+        """Have PostgreSQL refuse it for a conflict with a transaction beside; as `busy`.
+
+        Raises:
+            ValueError: The other databases have none.
+        """
+        check_error("serialization failure", self._dialect)
+        return self._add(Fault("serialization failure", matching, times))
+
     def crash(
         self, matching: Matching, *, when: Literal["before", "after"] = "before", nth: int = 1
     ) -> Fault:
@@ -155,9 +217,31 @@ class Faults:
 
     # For the kit.
 
+    @property
+    def has_any(self) -> bool:
+        """Whether a rule was given, and not cleared."""
+        return bool(self._faults)
+
     def delay_of(self, operation: Operation) -> float:
         """Seconds to hold it back."""
         return sum(fault.seconds for fault in self._striking("delay", operation))
+
+    def hang_of(self, operation: Operation) -> float | None:
+        """Seconds after which it is given up; None: it is sent."""
+        for fault in self._striking("hang", operation):
+            return fault.seconds
+        return None
+
+    def closes_connection_of(self, operation: Operation) -> bool:
+        """Whether its session ends before it is sent."""
+        return bool(self._striking("close connection", operation))
+
+    def errors_of(self, operation: Operation) -> list[Statement]:
+        """What to send in its place, to have the server raise an error; empty: it is sent."""
+        for error in _SERVER_ERRORS:
+            if self._striking(error, operation):
+                return statements_that_raise(error, self._dialect, operation.name)
+        return []
 
     def refusal_of(self, operation: Operation) -> BaseException | None:
         """What to raise in place of sending it."""
@@ -191,6 +275,17 @@ class Faults:
             if fault.action == action and fault.take(operation):
                 return [fault]
         return []
+
+
+def given_up(operation: Operation, seconds: float) -> DatabaseError:
+    """What was not answered for so long that its connection was dropped."""
+    if not operation.commits:
+        return broken_in_transaction(operation)
+    return OutcomeUnknownError(
+        f"{operation.name}: no answer within {seconds:g} s, since the test has cut the connection; it "
+        "may have happened",
+        statement=operation.name,
+    )
 
 
 def broken_in_transaction(operation: Operation) -> DatabaseError:

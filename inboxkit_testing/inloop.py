@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import anyio.lowlevel
 
@@ -11,8 +12,11 @@ from inboxkit._db.sqlite_session import MEMORY, SqliteSession
 from inboxkit._db.turnstile import Turnstile
 from inboxkit._sql.statement import Reading
 from inboxkit.abc import Clock, DialectName
+from inboxkit.errors import DatabaseBusyError
 
 __all__ = ["InLoopDriver"]
+
+T = TypeVar("T")
 
 _NEVER_WAIT = 0.0
 """Seconds for another connection's lock: who holds it runs in this same thread, and could never end."""
@@ -55,7 +59,7 @@ class InLoopDriver:
             except BaseException:
                 worker.stop()
                 raise
-        return SqliteConnection(
+        return _InLoopConnection(
             session, worker, clock=self._clock, timeout=self._timeout, turnstile=self._turnstile
         )
 
@@ -64,6 +68,23 @@ class InLoopDriver:
 
     def _read_clock(self) -> Reading:
         return Reading(self._clock.now(), self._clock.monotonic())
+
+
+class _InLoopConnection(SqliteConnection):
+    """Without what a thread needs: nothing is in flight, and nothing can be stopped on its way."""
+
+    async def _hop(self, name: str, work: Callable[[], T], *, to_its_end: bool = False) -> T:
+        if self._is_closed:
+            raise DatabaseBusyError(
+                f"{name}: the connection is closed; nothing happened", statement=name
+            )
+        if not to_its_end:
+            await anyio.lowlevel.checkpoint_if_cancelled()
+        try:
+            return work()
+        finally:
+            # A cancellation is delivered before, or by the next checkpoint.
+            await anyio.lowlevel.cancel_shielded_checkpoint()
 
 
 class _InLoop:

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import anyio
 
-from inboxkit.errors import OutcomeUnknownError
-
-from .faults import Operation, broken_in_transaction
+from .faults import Operation, broken_in_transaction, given_up
 
 if TYPE_CHECKING:
     from ._brackets import Block
@@ -82,10 +80,6 @@ class Link:
         if is_healed:
             return
         drop()
-        if has_failed or not operation.commits:
+        if has_failed:
             raise broken_in_transaction(operation)
-        raise OutcomeUnknownError(
-            f"{operation.name}: no answer within {self.patience:g} s, since the test has cut the "
-            "connection; it may have happened",
-            statement=operation.name,
-        )
+        raise given_up(operation, self.patience)

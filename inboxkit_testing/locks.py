@@ -29,6 +29,7 @@ def lock_waits_of(keeper: Timekeeper) -> LockWaits:
         found = _of_run[keeper] = LockWaits()
         keeper.are_lock_waits = found.are_all
         keeper.endings.append(found.close)
+        keeper.stall_notes.append(found.foreign)
     return found
 
 
@@ -36,15 +37,15 @@ class LockWaits:
     """The statements of a run that are in flight on servers, and who of them waits for a lock."""
 
     def __init__(self) -> None:
-        self._in_flight: dict[ObservedConnection, str] = {}
+        self._in_flight: dict[ObservedConnection, tuple[str, str]] = {}
         self._sessions: set[tuple[str, int]] = set()
         self._probes: dict[str, LockProbe] = {}
 
-    def sent(self, connection: ObservedConnection, url: str) -> None:
-        """A statement is in flight there."""
+    def sent(self, connection: ObservedConnection, url: str, name: str) -> None:
+        """A statement of that name is in flight there."""
         if connection.session is not None:
             self._sessions.add((url, connection.session))
-        self._in_flight[connection] = url
+        self._in_flight[connection] = (url, name)
 
     def answered(self, connection: ObservedConnection) -> None:
         """It no longer is."""
@@ -59,8 +60,8 @@ class LockWaits:
         if not self._in_flight or brackets != len(self._in_flight):
             return False
         waiting = list(self._in_flight.items())
-        for url in {url for _, url in waiting}:
-            sessions = [each.session for each, where in waiting if where == url]
+        for url in {url for _, (url, _) in waiting}:
+            sessions = [each.session for each, (where, _) in waiting if where == url]
             if not self._wait_for_ours(url, [each for each in sessions if each is not None]):
                 return False
         for connection, _ in waiting:
@@ -73,6 +74,22 @@ class LockWaits:
             blockers and all((url, blocker) in self._sessions for blocker in blockers)
             for blockers in self._probe(url).blockers(sessions)
         )
+
+    def foreign(self) -> str:
+        """For a stall report: who waits for a lock of a session that is not of this run."""
+        notes = []
+        for connection, (url, name) in self._in_flight.items():
+            if connection.session is None:
+                continue
+            try:
+                (blockers,) = self._probe(url).blockers([connection.session])
+                others = [each for each in blockers if (url, each) not in self._sessions]
+                told = " and ".join(self._probe(url).told(each) for each in others)
+            except Exception as error:  # noqa: BLE001 - whatever ails the server, it is told below
+                return f"the server could not be asked who waits for whom: {error!r}"
+            if told:
+                notes.append(f"{name!r} waits for a lock of somebody else, {told}")
+        return "; ".join(notes)
 
     def _probe(self, url: str) -> LockProbe:
         if url not in self._probes:

@@ -58,7 +58,7 @@ class ObservedDriver:
         """The database's own time."""
         self.recording: Final = Recording(clock)
         """What was sent."""
-        self.faults: Final = Faults()
+        self.faults: Final = Faults(dialect)
         """What goes wrong."""
         self.switch: Final = CrashSwitch(self.time)
         """Whether it has crashed."""
@@ -129,6 +129,11 @@ class ObservedDriver:
         await self.aclose()
 
     # For the connections.
+
+    async def end_session(self, session: int) -> None:
+        """Have the server end one of its sessions, and return when it has."""
+        with self.time.external("end of a session"):
+            await end_sessions(self._inner, [session], self.dialect)
 
     async def check_alive(self, what: str) -> None:
         """Return, unless this instance is dead."""

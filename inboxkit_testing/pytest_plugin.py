@@ -8,6 +8,8 @@ fixtures, or bears ``@pytest.mark.inbox``. It and its async fixtures then run in
 other plugin has a hand in; no mark is needed, and marks of the module are let be. Async fixtures, and
 sync ones that use them, must have the scope ``function``.
 
+A failing test that runs services by `inbox_app` or `inbox_world` shows what happened to their rows.
+
 Time is virtual. Only a test that uses `inbox_database`, names neither a clock fixture nor
 `inbox_app` or `inbox_world`, and bears no marker, runs in real time, with a `SystemClock`.
 
@@ -38,6 +40,7 @@ from inboxkit_testing._plugin.databases import Databases, make_database
 from inboxkit_testing._plugin.options import Options, add_options, read_options
 from inboxkit_testing._plugin.plan import CLOCKS, OPENED, Plan
 from inboxkit_testing._plugin.seeds import explore, seeds_of
+from inboxkit_testing._plugin.starters import Starter
 from inboxkit_testing._plugin.timelines import told_if_failed
 
 if TYPE_CHECKING:
@@ -129,7 +132,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
     plan = item.stash.get(_plan, None)
     if plan is None:
         return (yield)
-    with plan.current(), told_if_failed(item.config.stash[_options].timeline, plan):
+    folder = item.config.stash[_options].timeline
+    with plan.current(), told_if_failed(folder, plan):
         return (yield)
 
 
@@ -235,14 +239,15 @@ async def _running_app(
     request: pytest.FixtureRequest,  # noqa: ARG001 - as above, since pytest reads the names there
     inbox_database: Database,
 ) -> AsyncIterator[Callable[[Callable[[Database], Service]], Awaitable[TestApp]]]:
-    from inboxkit_testing import TestApp  # noqa: PLC0415 - only when a test runs
+    from inboxkit_testing import TestApp, recorded  # noqa: PLC0415 - only when a test runs
 
     async with contextlib.AsyncExitStack() as apps:
+        apps.enter_context(recorded())
 
         async def start(service: Callable[[Database], Service]) -> TestApp:
             return await apps.enter_async_context(TestApp(service(inbox_database)))
 
-        yield start
+        yield Starter("inbox_app", "TestApp", start)
 
 
 setattr(_no_app, OPENED, _running_app)
@@ -268,7 +273,7 @@ async def _open_world(
         async def open_world(service: Callable[[Database], Service]) -> World:
             return await worlds.enter_async_context(World(service, inbox_database))
 
-        yield open_world
+        yield Starter("inbox_world", "World", open_world)
 
 
 setattr(_no_world, OPENED, _open_world)

@@ -16,6 +16,7 @@ from .processes import current_process
 __all__ = ["Note", "Timeline", "describe", "line_of", "recorded"]
 
 _logger = logging.getLogger("inboxkit")
+_latest: list[Timeline] = []
 
 
 class Timeline:
@@ -95,6 +96,7 @@ def recorded(*listeners: Callable[[events.Event], None]) -> Iterator[Timeline]:
         listeners: Called with each event as it happens.
     """
     timeline = Timeline()
+    _latest[:] = [timeline]
 
     def take(event: events.Event, at: datetime) -> None:
         timeline.add(event, at)
@@ -120,15 +122,29 @@ def recorded(*listeners: Callable[[events.Event], None]) -> Iterator[Timeline]:
             handler.removeFilter(quiet)
 
 
+def latest() -> Timeline | None:
+    """What was recorded last, or is being recorded, since `forget`; for the kit."""
+    return _latest[0] if _latest else None
+
+
+def forget() -> None:
+    """Nothing was recorded so far; for the kit."""
+    _latest.clear()
+
+
 class _Quiet(logging.Filter):
-    """Keeps from a handler what the logger's level would have kept from it."""
+    """Keeps from a handler what the logger's level would have kept from it.
+
+    A level that somebody has set meanwhile is heeded, as that of ``caplog.at_level``.
+    """
 
     def __init__(self, level: int) -> None:
         super().__init__()
         self._level = level
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return record.levelno >= self._level or record.name != _logger.name
+        level = self._level if _logger.level == logging.DEBUG else _logger.level
+        return record.levelno >= level or record.name != _logger.name
 
 
 def _handlers_above(logger: logging.Logger) -> Iterator[logging.Handler]:

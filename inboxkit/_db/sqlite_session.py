@@ -262,6 +262,9 @@ class SqliteSession:
     @contextmanager
     def _no_busy_handler(self) -> Iterator[None]:
         connection = self._open
+        if not self._timeout:  # it has none
+            yield
+            return
         connection.execute("PRAGMA busy_timeout = 0")
         try:
             yield

@@ -6,11 +6,16 @@ import anyio
 
 from inboxkit.abc import Clock
 
-__all__ = ["wait_for"]
+__all__ = ["sleep_for", "wait_for"]
 
 _SHORTEST = 1e-6
 """asyncio rings a timer that is nearer than its clock's resolution at once: whoever waits in a loop for
 an instant that floats put a hair into the future would never get there in virtual time."""
+
+
+async def sleep_for(clock: Clock, seconds: float) -> None:
+    """Sleep so many seconds of this clock; zero and negative are a checkpoint."""
+    await clock.sleep(max(seconds, _SHORTEST) if seconds > 0 else 0.0)
 
 
 async def wait_for(event: anyio.Event, clock: Clock, seconds: float | None) -> bool:
@@ -40,6 +45,6 @@ async def wait_for(event: anyio.Event, clock: Clock, seconds: float | None) -> b
             race.cancel_scope.cancel()
 
         race.start_soon(ring)
-        await clock.sleep(max(seconds, _SHORTEST) if seconds > 0 else 0.0)
+        await sleep_for(clock, seconds)
         race.cancel_scope.cancel()
     return event.is_set()

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from datetime import datetime
 from random import Random
 
-import anyio
+import anyio.lowlevel
 
 from inboxkit.abc import Clock
 
-from .timing import wait_for
+from .timing import sleep_for
 
 __all__ = ["WakeHub", "Waker"]
 
@@ -31,7 +31,8 @@ class Waker:
         self._clock = clock
         self._random = random
         self._poll_interval = poll_interval
-        self._event = anyio.Event()
+        self._is_woken = False
+        self._sleeps: set[anyio.CancelScope] = set()
         self._due: list[datetime] = []
 
     def wake(self, due: datetime | None = None) -> None:
@@ -41,7 +42,7 @@ class Waker:
             due: Aware; None, or an instant that has come: now.
         """
         if due is None or due <= self._clock.now():
-            self._event.set()
+            self._wake_now()
             return
         if due in self._due[:1]:
             return
@@ -53,12 +54,11 @@ class Waker:
         heapq.heappush(self._due, due)
         if is_first:
             # Whoever sleeps computed its alarm from a later instant: let it look again.
-            self._event.set()
+            self._wake_now()
 
     def start_claim(self) -> None:
         """Forget the wakes so far: the claim that begins now sees what they told of."""
-        if self._event.is_set():
-            self._event = anyio.Event()
+        self._is_woken = False
         now = self._clock.now()
         while self._due and self._due[0] <= now:
             heapq.heappop(self._due)
@@ -68,7 +68,22 @@ class Waker:
         seconds = self._poll_interval * self._random.uniform(0.9, 1.0)
         if self._due:
             seconds = min(seconds, (self._due[0] - self._clock.now()).total_seconds())
-        await wait_for(self._event, self._clock, seconds)
+        if self._is_woken:
+            await anyio.lowlevel.checkpoint()
+            return
+        # A wake ends the sleep by its scope. A task that waited for an event beside it would be most of
+        # what an idle queue costs.
+        with anyio.CancelScope() as sleep:
+            self._sleeps.add(sleep)
+            try:
+                await sleep_for(self._clock, seconds)
+            finally:
+                self._sleeps.discard(sleep)
+
+    def _wake_now(self) -> None:
+        self._is_woken = True
+        for sleep in self._sleeps:
+            sleep.cancel()
 
 
 class WakeHub:

@@ -69,9 +69,7 @@ def read_options(config: pytest.Config) -> Options:
     Raises:
         pytest.UsageError: A name is unknown, or not installed; a number is none.
     """
-    databases = _names(config.getoption("inbox_db") or "sqlite")
-    for name in databases:
-        _check("--inbox-db", name, DATABASES)
+    databases = _names("--inbox-db", str(config.getoption("inbox_db")), DATABASES)
     folder = config.getoption("inbox_timeline")
     timeline = Path(config.invocation_params.dir, folder) if folder else None
     seed, seeds = _number(config, "--inbox-seed"), _number(config, "--inbox-seeds", least=1)
@@ -83,9 +81,8 @@ def read_options(config: pytest.Config) -> Options:
     if chosen is None:
         installed = tuple(name for name in BACKENDS if _is_installed(name))
         return Options(databases, installed, timeline, seed, seeds)
-    backends = _names(chosen)
+    backends = _names("--inbox-backend", chosen, BACKENDS)
     for name in backends:
-        _check("--inbox-backend", name, BACKENDS)
         if not _is_installed(name):
             raise pytest.UsageError(
                 f"--inbox-backend: {name} is not installed: pip install 'inboxkit[{name}]'"
@@ -106,14 +103,17 @@ def _number(config: pytest.Config, option: str, *, least: int | None = None) -> 
     return number
 
 
-def _names(text: str) -> tuple[str, ...]:
-    names = (name.strip() for name in text.split(","))
-    return tuple(dict.fromkeys(name for name in names if name))
-
-
-def _check(option: str, name: str, known: tuple[str, ...]) -> None:
-    if name not in known:
-        raise pytest.UsageError(f"{option}: unknown name {name!r}; choose from {', '.join(known)}")
+def _names(option: str, text: str, known: tuple[str, ...]) -> tuple[str, ...]:
+    split = (name.strip() for name in text.split(","))
+    names = tuple(dict.fromkeys(name for name in split if name))
+    if not names:  # and all tests would be skipped
+        raise pytest.UsageError(f"{option}: no name in {text!r}; choose from {', '.join(known)}")
+    for name in names:
+        if name not in known:
+            raise pytest.UsageError(
+                f"{option}: unknown name {name!r}; choose from {', '.join(known)}"
+            )
+    return names
 
 
 def _is_installed(backend: str) -> bool:

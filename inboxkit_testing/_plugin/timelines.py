@@ -25,16 +25,19 @@ _LONGEST_NAME = 150
 
 @contextmanager
 def told_if_failed(folder: Path | None, plan: Plan) -> Iterator[None]:
-    """While a test is called: where it fails, show the last lines of its last run's timeline, and write
-    all of it as a page.
+    """While a test is called: where it fails, show the last lines of its last run, and write its page.
 
     With a seed, show what the seed has chosen, and how to run it again.
 
     Args:
-        folder: Where pages go; None: nowhere, and the timeline is shown with a seed alone.
+        folder: Where pages go, and then every run is recorded. None: no page, and shown is what a
+            seed's run, a `World` or `inbox_app` has recorded.
         plan: The test's.
     """
+    from inboxkit_testing import timeline  # noqa: PLC0415 - only when a test runs
+
     plan.is_recorded = folder is not None or plan.seed is not None
+    timeline.forget()
     try:
         yield
     except (pytest.skip.Exception, pytest.exit.Exception):
@@ -42,9 +45,12 @@ def told_if_failed(folder: Path | None, plan: Plan) -> Iterator[None]:
     except BaseException as error:
         if plan.seed is not None:
             _tell_schedule(plan, plan.seed, error)
-        if plan.timeline is not None:
-            _tell_timeline(folder, plan.item, plan.timeline)
+        found = plan.timeline or timeline.latest()
+        if found is not None and (len(found) or folder is not None):
+            _tell_timeline(folder, plan.item, found)
         raise
+    finally:
+        timeline.forget()
 
 
 def _tell_schedule(plan: Plan, seed: int, error: BaseException) -> None:
@@ -69,8 +75,7 @@ def _tell_timeline(folder: Path | None, item: pytest.Item, timeline: Timeline) -
         path = folder / f"{_file_name(item.nodeid)}.html"
         timeline.write_html(path, title=item.nodeid)
         lines.append(str(path))
-    if lines:
-        item.add_report_section("call", "inbox timeline", "\n".join(lines))
+    item.add_report_section("call", "inbox timeline", "\n".join(lines))
 
 
 def _file_name(nodeid: str) -> str:

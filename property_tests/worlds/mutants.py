@@ -145,7 +145,7 @@ def wake_during_a_claim_lost(patch: pytest.MonkeyPatch) -> None:
 
     async def forgetful(self: Claimer, limit: int) -> Any:
         answer = await slow(self, limit)
-        self._waker._event = anyio.Event()
+        self._waker._is_woken = False
         return answer
 
     patch.setattr(Claimer, "_claim_shielded", forgetful)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -114,12 +115,16 @@ def test_time_passes_for_who_waits_for_a_hold_and_the_wait_can_end(
     run(main, backend=backend, clock=clock)
 
 
-def test_a_lock_of_somebody_else_is_a_stall(url: str, backend: BackendName) -> None:
+def test_a_lock_of_somebody_else_is_a_stall_that_names_him(
+    url: str, backend: BackendName, request: pytest.FixtureRequest
+) -> None:
     clock = VirtualClock(stall=0.05)
+    numbers = []
 
     async def main() -> None:
         await make(url, clock)
-        with foreign_session(url) as foreign:
+        with foreign_session(url) as (foreign, number):
+            numbers.append(number)
             foreign("UPDATE t SET n = 9")
             try:
                 async with open_test_database(url, clock=clock) as database:
@@ -127,15 +132,26 @@ def test_a_lock_of_somebody_else_is_a_stall(url: str, backend: BackendName) -> N
             finally:
                 foreign("ROLLBACK")
 
-    with pytest.raises(ClockStalledError, match="'execute'"):
+    with pytest.raises(ClockStalledError) as caught:
         run(main, backend=backend, clock=clock)
+    found = re.search(
+        r"'execute' waits for a lock of somebody else, (?:pid|session) ([0-9]+) \(\w+, (.+)\): (\S.*?)\. A",
+        str(caught.value),
+    )
+    assert found is not None, str(caught.value)
+    assert [int(found[1])] == numbers
+    assert found[2] in ("idle in transaction", "Sleep")
+    # MariaDB keeps no account of what an idle session ran last.
+    is_mariadb = request.node.callspec.params["url"] == "mariadb"
+    assert found[3] == ("'(not known)'" if is_mariadb else "'UPDATE t SET n = 9'")
 
 
 @contextmanager
-def foreign_session(url: str) -> Iterator[Callable[[str], object]]:
+def foreign_session(url: str) -> Iterator[tuple[Callable[[str], object], int]]:
+    """What executes in a session that is not the kit's, and the server's number of it."""
     if url.startswith("postgresql"):
         with psycopg.connect(url.replace("+psycopg", "")) as session:
-            yield session.execute
+            yield session.execute, session.info.backend_pid
         return
     target = read_target(url.replace("+pymysql", ""))
     with pymysql.connect(
@@ -145,4 +161,4 @@ def foreign_session(url: str) -> Iterator[Callable[[str], object]]:
         password=target.password,
         database=target.database,
     ) as other:
-        yield other.cursor().execute
+        yield other.cursor().execute, other.thread_id()

@@ -32,16 +32,24 @@ class TestIn:
         assert await inbox_database.fetch_value("SELECT 1") == 1
 """
 THEIRS = {
-    "asyncio-strict": (
+    # All of them at once, in a worker of pytest-xdist.
+    "all": (
         "asyncio_mode = strict\nasyncio_default_fixture_loop_scope = function",
         """
-        import asyncio, pytest, pytest_asyncio
+        import asyncio, pytest, pytest_asyncio, sniffio, trio
         @pytest_asyncio.fixture
         async def one():
             return asyncio.get_running_loop()
         @pytest.mark.asyncio
-        async def test_theirs(one):
+        async def test_of_asyncio(one, worker_id):
+            assert worker_id == "gw0"
             assert one is asyncio.get_running_loop()
+        @pytest.mark.trio
+        async def test_of_trio(autojump_clock):
+            await trio.sleep(5)
+        @pytest.mark.anyio
+        async def test_of_anyio(anyio_backend):
+            assert sniffio.current_async_library() == anyio_backend
         """,
     ),
     "asyncio-auto": (
@@ -80,9 +88,9 @@ THEIRS = {
     ),
 }
 NEEDS = {
-    "asyncio-strict": "pytest_asyncio",
-    "asyncio-auto": "pytest_asyncio",
-    "trio": "pytest_trio",
+    "all": ["pytest_asyncio", "pytest_trio", "xdist"],
+    "asyncio-auto": ["pytest_asyncio"],
+    "trio": ["pytest_trio"],
 }
 
 
@@ -95,15 +103,19 @@ ALONE = without("asyncio", "trio", "xdist", "cacheprovider")
 
 @pytest.mark.parametrize("beside", THEIRS)
 def test_it_runs_beside_other_plugins(pytester: pytest.Pytester, beside: str) -> None:
-    if beside in NEEDS:
-        pytest.importorskip(NEEDS[beside])
+    for module in NEEDS.get(beside, ()):
+        pytest.importorskip(module)
     ini, theirs = THEIRS[beside]
     plugin = beside.partition("-")[0]
     pytester.makefile(".ini", pytest=f"[pytest]\n{ini}\n")
     pytester.makepyfile(test_ours=OURS, test_theirs=theirs)
-    others = [name for name in ("asyncio", "trio") if name != plugin]
-    result = pytester.runpytest_subprocess(*without(*others, "xdist"), "-W", "error", "-v")
-    result.assert_outcomes(passed=7)
+    if beside == "all":
+        options = ["-n1"]
+    else:
+        others = [name for name in ("asyncio", "trio") if name != plugin]
+        options = without(*others, "xdist")
+    result = pytester.runpytest_subprocess(*options, "-W", "error", "-v")
+    result.assert_outcomes(passed=10 if beside == "all" else 7)
     result.stdout.fnmatch_lines_random(
         ["*test_plain?asyncio?*", "*test_plain?trio?*", "*test_method?sqlite-trio?*"]
     )
@@ -177,10 +189,28 @@ def test_misuse_is_told_plainly(pytester: pytest.Pytester) -> None:
         async def test_silent(silent, virtual_clock):
             silent.cancel()
             await anyio.sleep(1)
+
+        def test_sync_world(inbox_world): ...
+
+        def test_sync_database(inbox_database):
+            anyio.run(inbox_database.execute, "SELECT 1")
+
+        def test_sync_clock(virtual_clock):
+            anyio.run(virtual_clock.sleep, 1)
+
+        async def test_no_factory(inbox_app):
+            await inbox_app(object())
+
+        async def test_no_world(inbox_world):
+            await inbox_world.start("a")
+
+        @pytest.fixture(scope="session")
+        def shared(inbox_database): ...
+        async def test_shared(shared, virtual_clock): ...
         """
     )
     result = pytester.runpytest_subprocess(*ALONE, "--inbox-backend=trio")
-    result.assert_outcomes(errors=4, failed=3)
+    result.assert_outcomes(errors=6, failed=7)
     text = result.stdout.str()
     for message in (
         "name virtual_clock (it jumps) or frozen_clock (it moves by advance), not both",
@@ -190,6 +220,12 @@ def test_misuse_is_told_plainly(pytester: pytest.Pytester) -> None:
         "no 'clock': the fixture 'inbox_database' is made when the test runs",
         "'twice' has more than one 'yield'",
         "'silent' cancelled the test",
+        "inbox_world runs services, so the test that uses it must be async",
+        "inbox.db> is not open: use it inside `async with database:`",
+        "no run drives this VirtualClock: call `inboxkit_testing.run(main, clock=clock)`",
+        "inbox_app takes a function of the database that returns a Service",
+        "no 'start': it makes a World, which may have it: `world = await inbox_world(service)`",
+        "function scoped fixture inbox_database with a session scoped request",
     ):
         assert message in text, message
 
@@ -198,6 +234,7 @@ def test_misuse_is_told_plainly(pytester: pytest.Pytester) -> None:
     ("option", "message"),
     [
         ("--inbox-db=oracle", "unknown name 'oracle'"),
+        ("--inbox-db=,", "no name in ','"),
         ("--inbox-backend=curio", "unknown name 'curio'"),
     ],
 )

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from typing import Any
 
-import anyio
 import psycopg
 import pymysql
 import pytest
@@ -41,7 +40,7 @@ from inboxkit_testing import (
     run,
 )
 from inboxkit_testing.backends import BackendName
-from inboxkit_testing.marks import Crashed, Ended
+from inboxkit_testing.marks import Ended
 
 SECOND = timedelta(seconds=1)
 Start = Callable[[Callable[[Database], Service]], Awaitable[World]]
@@ -146,46 +145,6 @@ async def test_two_instances_share_the_work(inbox_world: Start) -> None:
     assert sorted(claims) == ["a"] * 3 + ["b"] * 3
     assert a.database.recording is not b.database.recording
     assert await world.rows(Jobs) == []
-    world.history.check_all()
-
-
-async def test_a_crashed_instance_leaves_nothing(inbox_world: Start) -> None:
-    ran: list[str] = []
-
-    async def handle(message: bytes, delivery: Delivery) -> None:
-        if delivery.attempt > 1:
-            return
-        await write(delivery, "before")
-        try:
-            await delivery.clock.sleep(5)
-        except BaseException:
-            ran.append("except BaseException")
-            with anyio.CancelScope(shield=True):
-                await write(delivery, "in except BaseException")
-            raise
-        finally:
-            ran.append("finally")
-            release = "UPDATE world_jobs SET locked_until = NULL, attempt = 1"
-            async with delivery.database.transaction() as tx:
-                await tx.execute("INSERT INTO effects (what) VALUES ('in finally')")
-                await tx.execute(release)
-
-    world = await inbox_world(serving(handle))
-    await world.start("a")
-    await world.publish(JOBS, b"x", by="a")
-    await world.advance(2 * SECOND)
-    before = world.clock.monotonic()
-    await world.crash("a")
-    await world.settle()
-    assert world.clock.monotonic() == before
-    assert outside(world.database) == (["before"], [(2, True)])
-    await world.advance(20 * SECOND)
-    assert ran == ["except BaseException", "finally"]
-    assert outside(world.database) == (["before"], [(2, True)])
-    assert world.instances["a"].state == "crashed"
-    assert isinstance(world.timeline.events[-1], Crashed)  # the dead log nothing
-    await world.start("a")
-    await world.drain()
     world.history.check_all()
 
 

@@ -7,6 +7,7 @@ reads and then writes under the write lock that its transaction took first.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from inboxkit._core.settlement import Destination, Verb
@@ -36,15 +37,18 @@ class SqliteLease:
         self._processed = table.find(Role.PROCESSED_AT)
         self._group = None if group is None else table.get(Role.GROUP).encode(group)
         self._threshold = claim_threshold(cap, values.LARGEST)
+        self._select_of = lru_cache(maxsize=16)(self._select)
+
+    def _select(self, limit: int, aside: int) -> str:
+        has_group = self._group is not None
+        return claim_select(self._table, limit, has_group=has_group, aside=aside)
 
     def claim(
         self, *, now: Any, expiry: Any, limit: int, aside: Sequence[Any] = ()
     ) -> Steps[Sequence[Row]]:
         """Lease due rows."""
         given = (now,) if self._group is None else (now, self._group)
-        text = claim_select(
-            self._table, int(limit), has_group=self._group is not None, aside=len(aside)
-        )
+        text = self._select_of(int(limit), len(aside))
         if self._table.spec.fifo:
             given = (*given, *aside)
         answer = yield Statement("claim due", text, given)
