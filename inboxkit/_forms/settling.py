@@ -101,9 +101,8 @@ class Settling:
             return [_failed(error)] * len(endings)
 
     def _transaction(self, endings: Sequence[Ending]) -> Transaction:
-        writes = {ending.write for ending in endings}
-        is_lone = len(writes) == 1 and all(map(self._statements.is_single, writes))
-        return self._table.dialect.lone_write if is_lone else "write"
+        write, *others = {ending.write for ending in endings}
+        return "write" if others else self._statements.transaction(write, len(endings))
 
     def _together(self, endings: Sequence[Ending], reading: Reading) -> Steps[list[Settled]]:
         groups: defaultdict[Write, list[int]] = defaultdict(list)

@@ -91,8 +91,9 @@ class LeaseStatements(Protocol):
         """Read which rows hold one of their tokens; answers the ids."""
         ...
 
-    def is_single(self, write: Write) -> bool:
-        """Whether a write is one statement, which may commit by itself."""
+    def transaction(self, write: Write, count: int) -> Transaction:
+        """What a script that writes nothing but this, of so many rows, runs in: one statement may
+        commit by itself."""
         ...
 
     def write(self, write: Write, rows: Sequence[Held], *, now: Any) -> Steps[list[Any]]:

@@ -46,6 +46,38 @@ def test_finish_is_one_statement_for_all_rows(bench: Any) -> None:
     bench(test)
 
 
+@pytest.mark.parametrize(
+    ("url", "bench"), [("mariadb", "asyncio"), ("mysql", "trio")], indirect=True
+)
+@pytest.mark.parametrize("kept", [False, True], ids=["deleted", "kept"])
+def test_one_row_is_settled_by_one_statement_as_the_server_counts(bench: Any, kept: bool) -> None:
+    async def asked(b: Any) -> int:
+        # One connection: the one used last is handed out first.
+        ((_, count),) = await b.db.fetch("SHOW SESSION STATUS LIKE 'Questions'")
+        return int(count)
+
+    async def test(b: Any) -> None:
+        await b.create(**({"processed_at": Column("done")} if kept else {}))
+        postponed = Settlement(Verb.POSTPONE, delay=timedelta(hours=1))
+        fences = await claimed(b, 5)
+        for fence, settlement in zip(
+            fences, (FINISH, GIVE_BACK, postponed, TO_DEAD, None), strict=True
+        ):
+            before = await asked(b)
+            if settlement is None:
+                answer = await b.form().release([(fence, True)])
+            else:
+                answer = await b.form().settle([(fence, settlement)])
+            assert await asked(b) - before == 2  # and the question
+            assert results(answer) == ["written"]
+        late = replace(fences[2], tokens=(b.now,))
+        assert results(await b.form().settle([(late, FINISH)])) == ["lost"]
+        assert results(await b.form().settle([(fences[0], GIVE_BACK)])) == ["gone"]
+        assert await b.rows("id") == [fence.id for fence in (fences if kept else fences[1:])]
+
+    bench(test)
+
+
 def test_finished_row_is_gone(bench: Any) -> None:
     async def test(b: Any) -> None:
         await b.create(processed_at=Column("done"))

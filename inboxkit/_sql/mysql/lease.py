@@ -1,7 +1,7 @@
 """The lease form's statements on MariaDB and MySQL.
 
 Neither answers which rows an UPDATE wrote, so what a write is to change is first locked and read,
-in the same transaction.
+in the same transaction. Of a single row the count says it: such a write is one statement.
 """
 
 from __future__ import annotations
@@ -159,12 +159,15 @@ class MysqlLease:
             text += f" AND {alone_in_group(self._table, values.add(now))}"
         return Statement(name, text + lock, values.values)
 
-    def is_single(self, write: Write) -> bool:  # noqa: ARG002
-        """No write is one statement."""
-        return False
+    def transaction(self, write: Write, count: int) -> Transaction:
+        """One statement where the count tells what it wrote."""
+        return "none" if _is_told_by_count(write, count) else "write"
 
     def write(self, write: Write, rows: Sequence[Held], *, now: Any) -> Steps[list[Any]]:
         """Write where the fence holds; who has a row locked is waited for, as by a plain UPDATE."""
+        if _is_told_by_count(write, len(rows)):
+            answer = yield from self._hints.ask(lambda: self._write_one(write, rows, now))
+            return [rows[0].id] if answer.rowcount > 0 else []
         answer = yield from self._hints.ask(
             lambda: self._find(f"{write.name} find", rows, lock=" FOR UPDATE")
         )
@@ -180,6 +183,16 @@ class MysqlLease:
             sets = self._sets(write, _of(rows, ids), now, values)
             yield update(self._table, self._hints, write.name, sets, ids, values=values)
         return ids
+
+    def _write_one(self, write: Write, rows: Sequence[Held], now: Any) -> Statement:
+        values = Parameters()
+        if write.verb is Verb.FINISH and self._processed is None:
+            text = f"DELETE q FROM {self._table.sql} AS q{self._hints.by_id} WHERE "
+        else:
+            sets = ", ".join(self._sets(write, rows, now, values))
+            text = f"UPDATE {self._table.sql} AS q{self._hints.by_id} SET {sets} WHERE "
+        text += values.fences(self._table, rows)
+        return Statement(write.name, text, values.values, returns_rows=False)
 
     def _sets(self, write: Write, rows: Sequence[Held], now: Any, values: Parameters) -> list[str]:
         table = self._table
@@ -214,6 +227,13 @@ class MysqlLease:
             f"WHERE {id_} IN ({values.add_all(ids)}){unfinished}",
             values.values,
         )
+
+
+def _is_told_by_count(write: Write, count: int) -> bool:
+    """The servers count rows that a write has changed: all do that end the lease, but a new lease may
+    be as it was. A move between tables is several statements."""
+    leaves = write.destination is not None and write.destination.group is None
+    return count == 1 and not leaves and write.verb is not Verb.HOLD
 
 
 def _of(rows: Sequence[Held], ids: Sequence[Any]) -> list[Held]:

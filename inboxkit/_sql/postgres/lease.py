@@ -107,9 +107,9 @@ class PostgresLease:
             text += f" WHERE NOT {in_work_elsewhere(table, '$4')}"
         return text
 
-    def is_single(self, write: Write) -> bool:  # noqa: ARG002
+    def transaction(self, write: Write, count: int) -> Transaction:  # noqa: ARG002
         """Every write is one statement."""
-        return True
+        return "none"
 
     def write(self, write: Write, rows: Sequence[Held], *, now: Any) -> Steps[list[Any]]:
         """Write where the fence holds."""

@@ -89,9 +89,9 @@ class SqliteLease:
             f"AND w.{id_} <> q.{id_} AND w.{self._lease} > ${now}{unfinished})"
         )
 
-    def is_single(self, write: Write) -> bool:
-        """A move between tables is two statements."""
-        return write.destination is None or write.destination.group is not None
+    def transaction(self, write: Write, count: int) -> Transaction:  # noqa: ARG002
+        """The write lock is had first."""
+        return "write"
 
     def write(self, write: Write, rows: Sequence[Held], *, now: Any) -> Steps[list[Any]]:
         """Write where the fence holds."""

@@ -22,11 +22,17 @@ SELECT q.`ID` FROM `select` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`ID` = $3 AND
 -- release
 UPDATE `select` FORCE INDEX (`PRIMARY`) SET `a ``b`` "c".d` = NULL WHERE `ID` IN ($1, $2);
 
+-- release
+UPDATE `select` AS q FORCE INDEX (`PRIMARY`) SET `a ``b`` "c".d` = NULL WHERE ((q.`ID` = $3 AND q.`a ``b`` "c".d` IN ($1, $2)));
+
 -- finish find
 SELECT q.`ID` FROM `select` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`ID` = $3 AND q.`a ``b`` "c".d` IN ($1, $2)) OR (q.`ID` = $5 AND q.`a ``b`` "c".d` IN ($4))) FOR UPDATE;
 
 -- finish
 DELETE q FROM `select` AS q FORCE INDEX (`PRIMARY`) WHERE q.`ID` IN ($1, $2);
+
+-- finish
+DELETE q FROM `select` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`ID` = $3 AND q.`a ``b`` "c".d` IN ($1, $2)));
 
 -- give back find
 SELECT q.`ID` FROM `select` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`ID` = $3 AND q.`a ``b`` "c".d` IN ($1, $2)) OR (q.`ID` = $5 AND q.`a ``b`` "c".d` IN ($4))) FOR UPDATE;
@@ -34,14 +40,32 @@ SELECT q.`ID` FROM `select` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`ID` = $3 AND
 -- give back
 UPDATE `select` FORCE INDEX (`PRIMARY`) SET `a ``b`` "c".d` = NULL WHERE `ID` IN ($1, $2);
 
+-- give back
+UPDATE `select` AS q FORCE INDEX (`PRIMARY`) SET `a ``b`` "c".d` = NULL WHERE ((q.`ID` = $3 AND q.`a ``b`` "c".d` IN ($1, $2)));
+
 -- hold find
 SELECT q.`ID` FROM `select` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`ID` = $3 AND q.`a ``b`` "c".d` IN ($1, $2)) OR (q.`ID` = $5 AND q.`a ``b`` "c".d` IN ($4))) FOR UPDATE;
 
 -- hold
 UPDATE `select` FORCE INDEX (`PRIMARY`) SET `a ``b`` "c".d` = CASE `ID` WHEN $1 THEN $2 WHEN $3 THEN $4 END WHERE `ID` IN ($5, $6);
 
+-- hold find
+SELECT q.`ID` FROM `select` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`ID` = $3 AND q.`a ``b`` "c".d` IN ($1, $2))) FOR UPDATE;
+
+-- hold
+UPDATE `select` FORCE INDEX (`PRIMARY`) SET `a ``b`` "c".d` = $1 WHERE `ID` IN ($2, $3);
+
 -- move find
 SELECT q.`ID` FROM `select` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`ID` = $3 AND q.`a ``b`` "c".d` IN ($1, $2)) OR (q.`ID` = $5 AND q.`a ``b`` "c".d` IN ($4))) FOR UPDATE;
+
+-- move insert
+INSERT INTO `app`.`dead` (`ID`, `a ``b`` "c".d`) SELECT `ID`, NULL FROM `select` WHERE `ID` IN ($1, $2);
+
+-- move delete
+DELETE q FROM `select` AS q FORCE INDEX (`PRIMARY`) WHERE q.`ID` IN ($1, $2);
+
+-- move find
+SELECT q.`ID` FROM `select` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`ID` = $3 AND q.`a ``b`` "c".d` IN ($1, $2))) FOR UPDATE;
 
 -- move insert
 INSERT INTO `app`.`dead` (`ID`, `a ``b`` "c".d`) SELECT `ID`, NULL FROM `select` WHERE `ID` IN ($1, $2);

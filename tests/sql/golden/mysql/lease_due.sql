@@ -22,11 +22,17 @@ SELECT q.`id` FROM `mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 
 -- release
 UPDATE `mail_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL WHERE `id` IN ($1, $2);
 
+-- release
+UPDATE `mail_jobs` AS q FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2)));
+
 -- finish find
 SELECT q.`id` FROM `mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2)) OR (q.`id` = $5 AND q.`locked_until` IN ($4))) FOR UPDATE;
 
 -- finish
 DELETE q FROM `mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE q.`id` IN ($1, $2);
+
+-- finish
+DELETE q FROM `mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2)));
 
 -- give back find
 SELECT q.`id` FROM `mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2)) OR (q.`id` = $5 AND q.`locked_until` IN ($4))) FOR UPDATE;
@@ -34,11 +40,20 @@ SELECT q.`id` FROM `mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 
 -- give back
 UPDATE `mail_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL WHERE `id` IN ($1, $2);
 
+-- give back
+UPDATE `mail_jobs` AS q FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2)));
+
 -- hold find
 SELECT q.`id` FROM `mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2)) OR (q.`id` = $5 AND q.`locked_until` IN ($4))) FOR UPDATE;
 
 -- hold
 UPDATE `mail_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = CASE `id` WHEN $1 THEN $2 WHEN $3 THEN $4 END WHERE `id` IN ($5, $6);
+
+-- hold find
+SELECT q.`id` FROM `mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2))) FOR UPDATE;
+
+-- hold
+UPDATE `mail_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = $1 WHERE `id` IN ($2, $3);
 
 -- postpone find
 SELECT q.`id` FROM `mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2)) OR (q.`id` = $5 AND q.`locked_until` IN ($4))) FOR UPDATE;
@@ -46,8 +61,20 @@ SELECT q.`id` FROM `mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 
 -- postpone
 UPDATE `mail_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL, `due` = CASE `id` WHEN $1 THEN $2 WHEN $3 THEN $4 END WHERE `id` IN ($5, $6);
 
+-- postpone
+UPDATE `mail_jobs` AS q FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL, `due` = $1 WHERE ((q.`id` = $4 AND q.`locked_until` IN ($2, $3)));
+
 -- move find
 SELECT q.`id` FROM `mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2)) OR (q.`id` = $5 AND q.`locked_until` IN ($4))) FOR UPDATE;
+
+-- move insert
+INSERT INTO `app`.`dead` (`id`, `due`, `locked_until`) SELECT `id`, `due`, NULL FROM `mail_jobs` WHERE `id` IN ($1, $2);
+
+-- move delete
+DELETE q FROM `mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE q.`id` IN ($1, $2);
+
+-- move find
+SELECT q.`id` FROM `mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2))) FOR UPDATE;
 
 -- move insert
 INSERT INTO `app`.`dead` (`id`, `due`, `locked_until`) SELECT `id`, `due`, NULL FROM `mail_jobs` WHERE `id` IN ($1, $2);

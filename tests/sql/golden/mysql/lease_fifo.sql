@@ -28,11 +28,17 @@ SELECT q.`id` FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 A
 -- release
 UPDATE `crm_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL, `attempt` = `attempt` - CASE `id` WHEN $1 THEN $2 WHEN $3 THEN $4 END WHERE `id` IN ($5, $6);
 
+-- release
+UPDATE `crm_jobs` AS q FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL, `attempt` = `attempt` - $1 WHERE ((q.`id` = $4 AND q.`locked_until` IN ($2, $3) AND q.`attempt` = $5));
+
 -- finish find
 SELECT q.`id` FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2) AND q.`attempt` = $4) OR (q.`id` = $6 AND q.`locked_until` IN ($5))) FOR UPDATE;
 
 -- finish
 DELETE q FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE q.`id` IN ($1, $2);
+
+-- finish
+DELETE q FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2) AND q.`attempt` = $4));
 
 -- give back find
 SELECT q.`id` FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2) AND q.`attempt` = $4) OR (q.`id` = $6 AND q.`locked_until` IN ($5))) FOR UPDATE;
@@ -40,11 +46,20 @@ SELECT q.`id` FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 A
 -- give back
 UPDATE `crm_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL WHERE `id` IN ($1, $2);
 
+-- give back
+UPDATE `crm_jobs` AS q FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2) AND q.`attempt` = $4));
+
 -- hold find
 SELECT q.`id` FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2) AND q.`attempt` = $4) OR (q.`id` = $6 AND q.`locked_until` IN ($5))) FOR UPDATE;
 
 -- hold
 UPDATE `crm_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = CASE `id` WHEN $1 THEN $2 WHEN $3 THEN $4 END WHERE `id` IN ($5, $6);
+
+-- hold find
+SELECT q.`id` FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2) AND q.`attempt` = $4)) FOR UPDATE;
+
+-- hold
+UPDATE `crm_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = $1 WHERE `id` IN ($2, $3);
 
 -- move find
 SELECT q.`id` FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2) AND q.`attempt` = $4) OR (q.`id` = $6 AND q.`locked_until` IN ($5))) FOR UPDATE;
@@ -52,8 +67,20 @@ SELECT q.`id` FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 A
 -- move
 UPDATE `crm_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL, `target` = $1 WHERE `id` IN ($2, $3);
 
+-- move
+UPDATE `crm_jobs` AS q FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL, `target` = $1 WHERE ((q.`id` = $4 AND q.`locked_until` IN ($2, $3) AND q.`attempt` = $5));
+
 -- move find
 SELECT q.`id` FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2) AND q.`attempt` = $4) OR (q.`id` = $6 AND q.`locked_until` IN ($5))) FOR UPDATE;
+
+-- move insert
+INSERT INTO `app`.`dead` (`id`, `target`, `attempt`, `locked_until`, `payload`) SELECT `id`, `target`, `attempt`, NULL, `payload` FROM `crm_jobs` WHERE `id` IN ($1, $2);
+
+-- move delete
+DELETE q FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE q.`id` IN ($1, $2);
+
+-- move find
+SELECT q.`id` FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2) AND q.`attempt` = $4)) FOR UPDATE;
 
 -- move insert
 INSERT INTO `app`.`dead` (`id`, `target`, `attempt`, `locked_until`, `payload`) SELECT `id`, `target`, `attempt`, NULL, `payload` FROM `crm_jobs` WHERE `id` IN ($1, $2);

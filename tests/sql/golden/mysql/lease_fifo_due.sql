@@ -28,11 +28,17 @@ SELECT q.`id` FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 A
 -- release
 UPDATE `crm_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL WHERE `id` IN ($1, $2);
 
+-- release
+UPDATE `crm_jobs` AS q FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2)));
+
 -- finish find
 SELECT q.`id` FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2)) OR (q.`id` = $5 AND q.`locked_until` IN ($4))) FOR UPDATE;
 
 -- finish
 DELETE q FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE q.`id` IN ($1, $2);
+
+-- finish
+DELETE q FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2)));
 
 -- give back find
 SELECT q.`id` FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2)) OR (q.`id` = $5 AND q.`locked_until` IN ($4))) FOR UPDATE;
@@ -40,11 +46,20 @@ SELECT q.`id` FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 A
 -- give back
 UPDATE `crm_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL WHERE `id` IN ($1, $2);
 
+-- give back
+UPDATE `crm_jobs` AS q FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2)));
+
 -- hold find
 SELECT q.`id` FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2)) OR (q.`id` = $5 AND q.`locked_until` IN ($4))) FOR UPDATE;
 
 -- hold
 UPDATE `crm_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = CASE `id` WHEN $1 THEN $2 WHEN $3 THEN $4 END WHERE `id` IN ($5, $6);
+
+-- hold find
+SELECT q.`id` FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2))) FOR UPDATE;
+
+-- hold
+UPDATE `crm_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = $1 WHERE `id` IN ($2, $3);
 
 -- postpone find
 SELECT q.`id` FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2)) OR (q.`id` = $5 AND q.`locked_until` IN ($4))) FOR UPDATE;
@@ -52,14 +67,29 @@ SELECT q.`id` FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 A
 -- postpone
 UPDATE `crm_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL, `due` = CASE `id` WHEN $1 THEN $2 WHEN $3 THEN $4 END WHERE `id` IN ($5, $6);
 
+-- postpone
+UPDATE `crm_jobs` AS q FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL, `due` = $1 WHERE ((q.`id` = $4 AND q.`locked_until` IN ($2, $3)));
+
 -- move find
 SELECT q.`id` FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2)) OR (q.`id` = $5 AND q.`locked_until` IN ($4))) FOR UPDATE;
 
 -- move
 UPDATE `crm_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL, `target` = $1 WHERE `id` IN ($2, $3);
 
+-- move
+UPDATE `crm_jobs` AS q FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL, `target` = $1 WHERE ((q.`id` = $4 AND q.`locked_until` IN ($2, $3)));
+
 -- move find
 SELECT q.`id` FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2)) OR (q.`id` = $5 AND q.`locked_until` IN ($4))) FOR UPDATE;
+
+-- move insert
+INSERT INTO `app`.`dead` (`id`, `target`, `due`, `locked_until`) SELECT `id`, `target`, `due`, NULL FROM `crm_jobs` WHERE `id` IN ($1, $2);
+
+-- move delete
+DELETE q FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE q.`id` IN ($1, $2);
+
+-- move find
+SELECT q.`id` FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2))) FOR UPDATE;
 
 -- move insert
 INSERT INTO `app`.`dead` (`id`, `target`, `due`, `locked_until`) SELECT `id`, `target`, `due`, NULL FROM `crm_jobs` WHERE `id` IN ($1, $2);

@@ -22,11 +22,17 @@ SELECT q.`id` FROM `email_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3
 -- release
 UPDATE `email_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL WHERE `id` IN ($1, $2);
 
+-- release
+UPDATE `email_jobs` AS q FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2)));
+
 -- finish find
 SELECT q.`id` FROM `email_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2)) OR (q.`id` = $5 AND q.`locked_until` IN ($4))) FOR UPDATE;
 
 -- finish
 UPDATE `email_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL, `processed_at` = $1 WHERE `id` IN ($2, $3);
+
+-- finish
+UPDATE `email_jobs` AS q FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL, `processed_at` = $1 WHERE ((q.`id` = $4 AND q.`locked_until` IN ($2, $3)));
 
 -- give back find
 SELECT q.`id` FROM `email_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2)) OR (q.`id` = $5 AND q.`locked_until` IN ($4))) FOR UPDATE;
@@ -34,14 +40,32 @@ SELECT q.`id` FROM `email_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3
 -- give back
 UPDATE `email_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL WHERE `id` IN ($1, $2);
 
+-- give back
+UPDATE `email_jobs` AS q FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2)));
+
 -- hold find
 SELECT q.`id` FROM `email_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2)) OR (q.`id` = $5 AND q.`locked_until` IN ($4))) FOR UPDATE;
 
 -- hold
 UPDATE `email_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = CASE `id` WHEN $1 THEN $2 WHEN $3 THEN $4 END WHERE `id` IN ($5, $6);
 
+-- hold find
+SELECT q.`id` FROM `email_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2))) FOR UPDATE;
+
+-- hold
+UPDATE `email_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = $1 WHERE `id` IN ($2, $3);
+
 -- move find
 SELECT q.`id` FROM `email_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2)) OR (q.`id` = $5 AND q.`locked_until` IN ($4))) FOR UPDATE;
+
+-- move insert
+INSERT INTO `app`.`dead` (`id`, `processed_at`, `locked_until`, `payload`) SELECT `id`, `processed_at`, NULL, `payload` FROM `email_jobs` WHERE `id` IN ($1, $2);
+
+-- move delete
+DELETE q FROM `email_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE q.`id` IN ($1, $2);
+
+-- move find
+SELECT q.`id` FROM `email_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2))) FOR UPDATE;
 
 -- move insert
 INSERT INTO `app`.`dead` (`id`, `processed_at`, `locked_until`, `payload`) SELECT `id`, `processed_at`, NULL, `payload` FROM `email_jobs` WHERE `id` IN ($1, $2);

@@ -22,11 +22,17 @@ SELECT q.`id` FROM `app`.`mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id`
 -- release
 UPDATE `app`.`mail_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL, `attempt` = `attempt` - CASE `id` WHEN $1 THEN $2 WHEN $3 THEN $4 END WHERE `id` IN ($5, $6);
 
+-- release
+UPDATE `app`.`mail_jobs` AS q FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL, `attempt` = `attempt` - $1 WHERE ((q.`id` = $4 AND q.`locked_until` IN ($2, $3) AND q.`attempt` = $5));
+
 -- finish find
 SELECT q.`id` FROM `app`.`mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2) AND q.`attempt` = $4) OR (q.`id` = $6 AND q.`locked_until` IN ($5))) FOR UPDATE;
 
 -- finish
 DELETE q FROM `app`.`mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE q.`id` IN ($1, $2);
+
+-- finish
+DELETE q FROM `app`.`mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2) AND q.`attempt` = $4));
 
 -- give back find
 SELECT q.`id` FROM `app`.`mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2) AND q.`attempt` = $4) OR (q.`id` = $6 AND q.`locked_until` IN ($5))) FOR UPDATE;
@@ -34,11 +40,20 @@ SELECT q.`id` FROM `app`.`mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id`
 -- give back
 UPDATE `app`.`mail_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL WHERE `id` IN ($1, $2);
 
+-- give back
+UPDATE `app`.`mail_jobs` AS q FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2) AND q.`attempt` = $4));
+
 -- hold find
 SELECT q.`id` FROM `app`.`mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2) AND q.`attempt` = $4) OR (q.`id` = $6 AND q.`locked_until` IN ($5))) FOR UPDATE;
 
 -- hold
 UPDATE `app`.`mail_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = CASE `id` WHEN $1 THEN $2 WHEN $3 THEN $4 END WHERE `id` IN ($5, $6);
+
+-- hold find
+SELECT q.`id` FROM `app`.`mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2) AND q.`attempt` = $4)) FOR UPDATE;
+
+-- hold
+UPDATE `app`.`mail_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = $1 WHERE `id` IN ($2, $3);
 
 -- postpone find
 SELECT q.`id` FROM `app`.`mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2) AND q.`attempt` = $4) OR (q.`id` = $6 AND q.`locked_until` IN ($5))) FOR UPDATE;
@@ -46,14 +61,29 @@ SELECT q.`id` FROM `app`.`mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id`
 -- postpone
 UPDATE `app`.`mail_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL, `retry_after` = CASE `id` WHEN $1 THEN $2 WHEN $3 THEN $4 END WHERE `id` IN ($5, $6);
 
+-- postpone
+UPDATE `app`.`mail_jobs` AS q FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL, `retry_after` = $1 WHERE ((q.`id` = $4 AND q.`locked_until` IN ($2, $3) AND q.`attempt` = $5));
+
 -- move find
 SELECT q.`id` FROM `app`.`mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2) AND q.`attempt` = $4) OR (q.`id` = $6 AND q.`locked_until` IN ($5))) FOR UPDATE;
 
 -- move
 UPDATE `app`.`mail_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL, `name` = $1 WHERE `id` IN ($2, $3);
 
+-- move
+UPDATE `app`.`mail_jobs` AS q FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL, `name` = $1 WHERE ((q.`id` = $4 AND q.`locked_until` IN ($2, $3) AND q.`attempt` = $5));
+
 -- move find
 SELECT q.`id` FROM `app`.`mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2) AND q.`attempt` = $4) OR (q.`id` = $6 AND q.`locked_until` IN ($5))) FOR UPDATE;
+
+-- move insert
+INSERT INTO `app`.`dead` (`id`, `name`, `priority`, `retry_after`, `attempt`, `locked_until`, `headers`, `payload`, `note`) SELECT `id`, `name`, `priority`, `retry_after`, `attempt`, NULL, `headers`, `payload`, `note` FROM `app`.`mail_jobs` WHERE `id` IN ($1, $2);
+
+-- move delete
+DELETE q FROM `app`.`mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE q.`id` IN ($1, $2);
+
+-- move find
+SELECT q.`id` FROM `app`.`mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2) AND q.`attempt` = $4)) FOR UPDATE;
 
 -- move insert
 INSERT INTO `app`.`dead` (`id`, `name`, `priority`, `retry_after`, `attempt`, `locked_until`, `headers`, `payload`, `note`) SELECT `id`, `name`, `priority`, `retry_after`, `attempt`, NULL, `headers`, `payload`, `note` FROM `app`.`mail_jobs` WHERE `id` IN ($1, $2);
