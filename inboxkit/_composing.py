@@ -17,7 +17,7 @@ from ._core.json_codec import JSON
 from ._core.lease import ExpirySteps
 from ._core.settlement import Policy
 from ._db.handler_transaction import HandlerTransaction
-from ._forms import open_form
+from ._forms import Keys, open_form
 from ._including import Included
 from ._including_together import left_to_others
 from ._runtime.delivery import Delivery, TransactionalDelivery
@@ -29,7 +29,7 @@ from ._sql.check import check_dead_letter, check_groups
 from ._sql.dialect import get_dialect
 from ._sql.every_group import Others
 from ._sql.info import TableInfo
-from .abc import Claimed
+from .abc import Claimed, ClaimForm
 from .errors import DatabaseBusyError, DecodeError, OutcomeUnknownError, StartupError
 from .table import row_from
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .broker import Broker
     from .database import Database, Transaction
 
-__all__ = ["compose"]
+__all__ = ["checked_table", "compose", "form_of"]
 
 T = TypeVar("T")
 
@@ -107,26 +107,12 @@ async def _compose_one(
     database = broker.database
     queue = one.queue
     try:
-        info = await _looked(partial(database.describe, one.spec, fresh=True))
-        await _looked(partial(_check_dead_letter_table, one, broker, info))
-        dead = one.destination.group if one.destination is not None else None
-        check_groups(get_dialect(database.dialect), one.spec, info, (queue.only_group, dead))
+        info = await checked_table(one, broker)
         is_advisory = one.spec.form == "advisory lock"
         keys = await _looked(partial(advisory_keys, database, one.spec)) if is_advisory else None
         if keys is not None:
             resources.callback(keys.close)
-        form = open_form(
-            database,
-            one.spec,
-            info,
-            get_dialect(database.dialect),
-            group=queue.only_group,
-            lease=queue.lease or broker.lease,
-            cap=one.max_attempts,
-            steps=ExpirySteps(database.random.randrange(1000)),
-            others=Others(tuple(sorted(others)), one.dead_shape) if one.is_every_group else None,
-            keys=keys,
-        )
+        form = form_of(one, others=others, broker=broker, info=info, keys=keys)
     except StartupError as error:
         error.args = (f"subscription {queue.name!r}: {error}", *error.args[1:])
         raise
@@ -171,6 +157,50 @@ async def _compose_one(
     )
     database.holds.add(subscription)
     return subscription
+
+
+async def checked_table(one: Included, broker: Broker) -> TableInfo:
+    """What the database says of a subscription's table, checked with that of its dead letters.
+
+    Raises:
+        StartupError: They cannot be served.
+    """
+    database = broker.database
+    info = await _looked(partial(database.describe, one.spec, fresh=True))
+    await _looked(partial(_check_dead_letter_table, one, broker, info))
+    dead = one.destination.group if one.destination is not None else None
+    check_groups(get_dialect(database.dialect), one.spec, info, (one.queue.only_group, dead))
+    return info
+
+
+def form_of(
+    one: Included, *, others: frozenset[str], broker: Broker, info: TableInfo, keys: Keys | None
+) -> ClaimForm:
+    """The claim form of a subscription.
+
+    Args:
+        one: What was included.
+        others: Groups that it leaves to other subscriptions, where it serves every group.
+        broker: Its broker.
+        info: What the database says of its table, checked.
+        keys: The keys of the database where this process keeps them.
+
+    Raises:
+        DialectError: The database, or its version, does not serve the form.
+    """
+    database = broker.database
+    return open_form(
+        database,
+        one.spec,
+        info,
+        get_dialect(database.dialect),
+        group=one.queue.only_group,
+        lease=one.queue.lease or broker.lease,
+        cap=one.max_attempts,
+        steps=ExpirySteps(database.random.randrange(1000)),
+        others=Others(tuple(sorted(others)), one.dead_shape) if one.is_every_group else None,
+        keys=keys,
+    )
 
 
 def _transaction_end(database: Database) -> Callable[[], float | None] | None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ._core.spec import InboxSpec
 from .errors import DeclarationError, NoRouteError
-from .queue import InboxQueue
+from .queue import InboxQueue, table_of
 
 __all__ = ["Routes"]
 
@@ -54,6 +55,11 @@ class Routes:
             self._prefixes[prefix] = row_or_spec
         else:
             self._exact[pattern] = InboxQueue(row_or_spec, pattern)
+
+    def specs(self) -> list[InboxSpec]:
+        """The tables that names are routed to, as often as they are."""
+        exact = [queue.spec for queue in self._exact.values()]
+        return exact + [table_of(row)[1] for row in self._prefixes.values()]
 
     def find(self, name: str) -> InboxQueue[Any, Any]:
         """The queue of a published name.

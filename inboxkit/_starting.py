@@ -12,8 +12,10 @@ import anyio
 
 from . import events
 from ._composing import compose
+from ._core.spec import InboxSpec
 from ._including import Included
 from ._notifying import listener_of
+from ._pausing import pause_watch
 from ._runtime.listening import listening
 from ._runtime.plan import Wrapping
 from ._runtime.reporting import log
@@ -43,6 +45,8 @@ class Program:
     """Its value is the deliveries' state."""
     middleware: tuple[Wrapping, ...]
     drain_seconds: float
+    control: InboxSpec | None = None
+    """The control table."""
 
     async def run(
         self, stop: Stop, watchdog: Watchdog | None, *, started: Callable[[], None]
@@ -108,6 +112,9 @@ class Program:
         if self.broker.listen_notify:
             listener = await listener_of(self.broker.database, self.included)
             await resources.enter_async_context(listening(listener))
+        if self.control is not None:
+            pauses = await pause_watch(self.broker, self.control, subscriptions)
+            await resources.enter_async_context(watching(pauses))
         if (watch := skew_watch(self.broker, self.included)) is not None:
             await resources.enter_async_context(watching(watch))
         return subscriptions

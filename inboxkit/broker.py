@@ -125,6 +125,11 @@ class Broker(AsyncOnly):
     ) -> None:
         await self.aclose()
 
+    @property
+    def specs(self) -> list[InboxSpec]:
+        """The tables of all that can be published here, as often as they are named."""
+        return self._routes.specs()
+
     def route(self, pattern: str, row: type[Inbox] | InboxSpec) -> None:
         """Tell where names go that have no handler here.
 

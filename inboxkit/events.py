@@ -18,9 +18,11 @@ __all__ = [
     "Finished",
     "Lost",
     "OutcomeUnknown",
+    "Paused",
     "Published",
     "Released",
     "Renewed",
+    "Resumed",
     "Retried",
     "Started",
     "Stopped",
@@ -47,6 +49,16 @@ class Started(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped(Event):
     """The service has let go of everything."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paused(Event):
+    """The queue claims nothing until it is resumed; what is in work goes on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumed(Event):
+    """The queue claims again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

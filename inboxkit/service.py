@@ -16,6 +16,7 @@ from anyio.abc import TaskStatus
 from ._core.backoff import Backoff
 from ._core.handler import is_async
 from ._core.settlement import FailurePolicy
+from ._core.spec import InboxSpec
 from ._db.blocks import Block
 from ._including import Included, check_included
 from ._including_together import check_middleware, check_together
@@ -23,6 +24,7 @@ from ._runtime.plan import BatchMiddleware, Middleware, Wrapping
 from ._runtime.running import bare_errors, stop_at_signals
 from ._runtime.stopping import Phase, Stop
 from ._runtime.watchdog import Watchdog
+from ._sql.control import control_spec
 from ._starting import Program, StartupHook
 from .broker import Broker
 from .clock import SystemClock
@@ -63,6 +65,10 @@ class Service:
         lifespan: Opens what one running instance needs (clients, settings); its value is each
             delivery's `state`. Entered after the start-up hooks, left when all handlers have ended.
         drain_timeout: How long a stop waits for the handlers in work before it cancels them.
+        control_table: A table, as ``table`` or ``schema.table``, in which `inboxkit pause` notes the
+            queues to pause, by their names; `inboxkit ddl` prints it. All instances look at it once
+            each `poll_interval` of the broker, and a pause outlives restarts. None: no queue can be
+            paused.
 
     Raises:
         DeclarationError: A setting is of the wrong type.
@@ -75,6 +81,7 @@ class Service:
         *,
         lifespan: Lifespan | None = None,
         drain_timeout: timedelta = timedelta(seconds=30),
+        control_table: str | None = None,
     ) -> None:
         if not isinstance(name, str) or not name:
             raise DeclarationError(f"Service: name must be a non-empty str, not {name!r}")
@@ -94,10 +101,31 @@ class Service:
         broker.instance = name
         self._lifespan = lifespan
         self._drain_timeout = drain_timeout
+        self._control = None if control_table is None else control_spec(control_table)
         self._included: list[Included] = []
         self._startup: list[StartupHook] = []
         self._middleware: list[Wrapping] = []
         self._is_running = False
+
+    @property
+    def included(self) -> tuple[Included, ...]:
+        """The subscriptions as they were declared, in order."""
+        return tuple(self._included)
+
+    @property
+    def control(self) -> InboxSpec | None:
+        """The description of the control table; None: there is none."""
+        return self._control
+
+    @property
+    def drain_timeout(self) -> timedelta:
+        """How long a stop waits for the handlers in work."""
+        return self._drain_timeout
+
+    @property
+    def startup_hooks(self) -> tuple[StartupHook, ...]:
+        """What runs before the tables are checked, in order."""
+        return tuple(self._startup)
 
     @property
     def subscribers(self) -> tuple[Subscriber[Any, Any], ...]:
@@ -339,6 +367,7 @@ class Service:
             lifespan=partial(self._lifespan, self) if self._lifespan is not None else None,
             middleware=tuple(self._middleware),
             drain_seconds=self._drain_timeout.total_seconds(),
+            control=self._control,
         )
         self._is_running = True
         try:

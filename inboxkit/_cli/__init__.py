@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -16,6 +17,10 @@ def main() -> None:
         if error.name is not None and error.name.partition(".")[0] in ("click", "rich", "trio"):
             sys.exit(f"inboxkit: {error.name} is not installed: pip install 'inboxkit[cli]'")
         raise
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a name must not keep the work from being done.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         try:
             inboxkit(prog_name="inboxkit")

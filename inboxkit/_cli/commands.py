@@ -7,13 +7,27 @@ from importlib.metadata import version
 
 import click
 
+from .check import check, ddl
+from .dead import dead
+from .pause import pause, resume
+from .run import run
+from .stats import stats
+
 __all__ = ["inboxkit"]
 
 
 @click.group()
 @click.version_option(version("inboxkit"))
 def inboxkit() -> None:
-    """Task inboxes in your service's own SQL tables."""
+    """Task inboxes in your service's own SQL tables.
+
+    MODULE:ATTRIBUTE names a Service, or a function that returns one: without parameters, or with the
+    database's URL (--url, else $INBOXKIT_URL). Without an attribute it is called service, or app.
+    """
+
+
+for command in (run, check, ddl, stats, dead, pause, resume):
+    inboxkit.add_command(command)
 
 
 @inboxkit.command()

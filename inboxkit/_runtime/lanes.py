@@ -201,7 +201,8 @@ class Lanes:
 
     def _is_held_up(self) -> bool:
         """Whether a stop or a pause began while this waited for its place."""
-        return self._stopping.is_set() or self._paused_until > self._clock.monotonic()
+        is_paused = self._room() <= 0 or self._paused_until > self._clock.monotonic()
+        return self._stopping.is_set() or is_paused
 
     def _is_resting(self, claim: Claim) -> bool:
         now = self._clock.monotonic()

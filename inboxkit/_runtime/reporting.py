@@ -175,6 +175,18 @@ class Reporter:
         else:
             self._send(logging.WARNING, f"{text}, and the row shows another state now", held, event)
 
+    def paused(self) -> None:
+        """The queue claims nothing from now on."""
+        self._of_queue(events.Paused, "paused: it claims nothing until it is resumed")
+
+    def resumed(self) -> None:
+        """The queue claims again."""
+        self._of_queue(events.Resumed, "resumed")
+
+    def _of_queue(self, kind: type[events.Paused | events.Resumed], what: str) -> None:
+        event = kind(at=self._clock.now(), instance=self.instance, queue=self.queue)
+        log(logging.INFO, "queue %r is %s", self.queue, what, extra={"event": event})
+
     def trouble(
         self, text: str, error: BaseException | None = None, *, held: Held | None = None
     ) -> None:

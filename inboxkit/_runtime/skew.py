@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from typing import Protocol
 
 import anyio
 
@@ -15,7 +16,7 @@ from inboxkit.errors import DatabaseError
 from .reporting import describe_error, log
 from .running import bare_errors
 
-__all__ = ["Measure", "SkewWatch", "watching"]
+__all__ = ["Measure", "SkewWatch", "Watch", "watching"]
 
 _SECONDS_BETWEEN_LOOKS = 60.0
 
@@ -38,25 +39,32 @@ class SkewWatch:
         self._limit = limit
         self._was_told = False
 
+    async def excess(self) -> str | None:
+        """Measure once; what is wrong and what to do, or None.
+
+        Raises:
+            DatabaseError: The server did not answer.
+        """
+        ahead, doubt = await self._measure()
+        if abs(ahead) - doubt <= self._limit:
+            return None
+        return (
+            f"this host's clock is {abs(ahead).total_seconds():.3f} s "
+            f"{'ahead of' if ahead > timedelta(0) else 'behind'} the database server's, and leases bear "
+            f"{self._limit.total_seconds():g} s (a tenth of the shortest): rows may be handed out twice, or "
+            "late; set the clock by NTP, or give the Database clock=DatabaseClock()"
+        )
+
     async def look(self) -> None:
         """Measure once; of an excess the first look alone tells."""
         try:
-            ahead, doubt = await self._measure()
+            excess = await self.excess()
         except DatabaseError as error:
             log(logging.DEBUG, "the clocks could not be compared: %s", describe_error(error))
             return
-        is_excess = abs(ahead) - doubt > self._limit
-        if is_excess and not self._was_told:
-            log(
-                logging.WARNING,
-                "this host's clock is %.3f s %s the database server's, and leases bear %g s (a tenth of the "
-                "shortest): rows may be handed out twice, or late; set the clock by NTP, or give the "
-                "Database clock=DatabaseClock()",
-                abs(ahead).total_seconds(),
-                "ahead of" if ahead > timedelta(0) else "behind",
-                self._limit.total_seconds(),
-            )
-        self._was_told = is_excess
+        if excess is not None and not self._was_told:
+            log(logging.WARNING, "%s", excess)
+        self._was_told = excess is not None
 
     async def run(self) -> None:
         """Look each minute until cancelled."""
@@ -65,8 +73,20 @@ class SkewWatch:
             await self.look()
 
 
+class Watch(Protocol):
+    """What looks after something as long as a service runs."""
+
+    async def look(self) -> None:
+        """Look once."""
+        ...
+
+    async def run(self) -> None:
+        """Look again and again until cancelled."""
+        ...
+
+
 @asynccontextmanager
-async def watching(watch: SkewWatch) -> AsyncIterator[None]:
+async def watching(watch: Watch) -> AsyncIterator[None]:
     """Look at once, and then for the length of a block."""
     await watch.look()
     with bare_errors():

@@ -74,6 +74,8 @@ class Subscription:
         self._wakes = wakes
         self._places = places
         self._holds: dict[int, Held] = {}
+        self.is_paused = False
+        """Whether nothing is claimed; what is in work goes on."""
         self._idle = anyio.Event()
         self.waker = Waker(clock, random, plan.poll_interval.total_seconds())
         self._workers = Workers[Held | Batch](plan.workers, by_key=plan.by_key, deliver=self._work)
@@ -167,6 +169,23 @@ class Subscription:
             self._transacting.round_over()
 
     @property
+    def queue(self) -> str:
+        """The queue's name."""
+        return self.plan.queue
+
+    def pause(self) -> None:
+        """Claim nothing until `resume`. Rows of a claim in flight are still handled."""
+        self.is_paused = True
+        self._report.paused()
+
+    def resume(self) -> None:
+        """Claim again, at once."""
+        self.is_paused = False
+        self._report.resumed()
+        self.waker.wake()
+        self._claimer.room_made()
+
+    @property
     def in_work(self) -> list[Held]:
         """Every row that is still held here."""
         return list(self._holds.values())
@@ -228,6 +247,8 @@ class Subscription:
 
     def _room(self) -> int:
         """Rows that may be claimed; where sessions hold batches, batches."""
+        if self.is_paused:
+            return 0
         size = self.plan.batch
         if size is None:
             return self._workers.room - len(self._holds)

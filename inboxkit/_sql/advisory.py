@@ -45,6 +45,11 @@ class SessionKeys(AdvisoryWrites, Protocol):
         """Let a key go; answers whether it was held."""
         ...
 
+    def nobodys(self, ids: Sequence[Any]) -> Statement:
+        """Read which of these rows, that this transaction has locked, have a key that nobody has;
+        answers their ids. Until the transaction ends nobody comes to work on one."""
+        ...
+
     def take(self, id: Any, key: Any, *, now: Any) -> Steps[Sequence[Row]]:
         """Count a row that is claimable still and has this key still; returns it as it stood
         before: one value for each of the table's described columns."""

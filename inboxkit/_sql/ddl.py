@@ -1,15 +1,44 @@
-"""Recommended tables, for the error about a missing one. inboxkit itself never runs it."""
+"""Recommended tables, for `inboxkit ddl` and the error about a missing one. inboxkit itself never runs
+it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from inboxkit._core.spec import Column, InboxSpec, Role
 
 from .column_types import must_be_nullable
-from .dialect import Dialect
 
-__all__ = ["claim_keys", "create_table", "not_null"]
+if TYPE_CHECKING:
+    from .dialect import Dialect
+
+__all__ = ["Index", "claim_keys", "claim_purpose", "create_table", "lease_purpose", "not_null"]
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """One recommended index."""
+
+    purpose: str
+    """What walks it, for people."""
+    columns: tuple[str, ...]
+    """Its keys, as described."""
+    text: str
+    """The statement that makes it."""
+
+
+def claim_purpose(spec: InboxSpec) -> str:
+    """What the index of waiting rows is for."""
+    if spec.fifo:
+        return "FIFO: the head of each group, also while it is in work"
+    return "claim: rows that wait, in claim order"
+
+
+def lease_purpose() -> str:
+    """What the index of leased rows is for."""
+    return "lease expiry: rows in work, by the end of their leases"
 
 
 def create_table(dialect: Dialect, spec: InboxSpec) -> list[str]:

@@ -15,6 +15,7 @@ from .statement import Script, Statement, Steps, Transaction
 
 if TYPE_CHECKING:
     from .advisory import AdvisoryStatements
+    from .ddl import Index
     from .lease import LeaseStatements
     from .row_lock import RowLockStatements
     from .table import BoundColumn, Table
@@ -36,6 +37,39 @@ class Dialect(Protocol):
     def lone_write(self) -> Transaction:
         """What one writing statement runs in: alone where that saves round trips, else under the
         write lock, so that the clock is read when it is had."""
+        ...
+
+    @property
+    def lock_rows(self) -> str:
+        """The end of a SELECT from `q` that locks what it reads and waits for no row; empty where one
+        lock is on the whole file."""
+        ...
+
+    @property
+    def keep_ids(self) -> str:
+        """What goes between INSERT and SELECT so that ids are written also where the database would
+        make its own; empty, or with a space behind it."""
+        ...
+
+    @property
+    def by_indexes(self) -> Statement | None:
+        """What makes the rest of a transaction go by indexes where it can, also where the planner takes a
+        few rows for many; None: nothing is needed."""
+        ...
+
+    def by_id(self, table: Table) -> str:
+        """A hint behind a table's name for a statement that finds rows by their ids; mostly empty."""
+        ...
+
+    def unsorted(self, table: Table, wanted: str, where: str) -> str:
+        """A SELECT from `q` to be ordered by id, that is found by the indexes of its conditions: by that
+        of the ids, few rows among many would be looked for in all of them.
+
+        Args:
+            table: What `q` is; the id is among `wanted`.
+            wanted: Columns of `q`.
+            where: The conditions, with WHERE.
+        """
         ...
 
     def quote(self, name: str) -> str:
@@ -120,6 +154,10 @@ class Dialect(Protocol):
 
     def create_table(self, spec: InboxSpec) -> list[str]:
         """Statements that would make the table and its indexes."""
+        ...
+
+    def indexes(self, spec: InboxSpec) -> list[Index]:
+        """The indexes that the table's claims walk."""
         ...
 
 

@@ -141,7 +141,14 @@ SIGNATURES: dict[str, tuple[Any, list[str]]] = {
     ),
     "Service": (
         inboxkit.Service.__init__,
-        ["name", "broker", "*", "lifespan=None", f"drain_timeout={SECONDS_30}"],
+        [
+            "name",
+            "broker",
+            "*",
+            "lifespan=None",
+            f"drain_timeout={SECONDS_30}",
+            "control_table=None",
+        ],
     ),
     "Service.include": (
         inboxkit.Service.include,

@@ -50,6 +50,17 @@ class MysqlAdvisory:
         text = due_rows(self._table, now=at, group=group, limit=limit, also=free, key=key)
         return Statement("claim candidates", text, values.values)
 
+    def nobodys(self, ids: Sequence[Any]) -> Statement:
+        """Who gets the key after this finds the row locked, and leaves it alone."""
+        values = Parameters()
+        name = lock_name(self._table, self._key(values), values)
+        id_ = self._table.id.sql
+        text = (
+            f"SELECT q.{id_} FROM {self._table.sql} AS q{self._hints.by_id} "
+            f"WHERE IS_USED_LOCK({name}) IS NULL AND q.{id_} IN ({values.add_all(ids)})"
+        )
+        return Statement("dead probe", text, values.values)
+
     def lock(self, key: Any) -> Statement:
         """A lock of the session."""
         return try_lock("claim lock", self._table, key)

@@ -10,11 +10,11 @@ from uuid import UUID
 
 from inboxkit._core.spec import Column, InboxSpec, Role
 from inboxkit._sql.column_types import python_type
-from inboxkit._sql.ddl import claim_keys, not_null
+from inboxkit._sql.ddl import Index, claim_keys, claim_purpose, lease_purpose, not_null
 
 from . import names
 
-__all__ = ["create_table"]
+__all__ = ["create_table", "indexes"]
 
 _EXACT: Final = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
 """The servers' own choice takes 'A' for 'a'."""
@@ -43,7 +43,7 @@ def create_table(spec: InboxSpec) -> list[str]:
     table = names.table(spec.table, spec.schema)
     lines = ",\n    ".join(_column(role, column) for role, column in spec.roles())
     made = f"CREATE TABLE {table} (\n    {lines}\n) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4"
-    return [made, *_indexes(spec, table)]
+    return [made, *(index.text for index in indexes(spec))]
 
 
 def _column(role: Role, column: Column) -> str:
@@ -69,26 +69,28 @@ def _column(role: Role, column: Column) -> str:
     return " ".join(parts)
 
 
-def _indexes(spec: InboxSpec, table: str) -> list[str]:
+def indexes(spec: InboxSpec) -> list[Index]:
     """Rows that wait, in claim order, apart from those in work and the finished ones, which have a
     value where these have NULL; and rows in work by the end of their leases."""
-    keys = [names.quote(column.name) for _role, column in claim_keys(spec)]
-    group = [names.quote(spec.group.name)] if spec.group is not None else []
+    keys = [column.name for _role, column in claim_keys(spec)]
+    group = [spec.group.name] if spec.group is not None else []
     order = keys[len(group) :]
     if spec.processed_at is not None:
-        group.append(names.quote(spec.processed_at.name))
+        group.append(spec.processed_at.name)
     if spec.locked_until is None:
-        return [_index(spec, table, "_queue", group + order)]
-    lease = [names.quote(spec.locked_until.name)]
+        return [_index(spec, "_queue", group + order)]
+    lease = [spec.locked_until.name]
     if not spec.fifo:
-        return [_index(spec, table, "_queue", group + lease + order)]
+        return [_index(spec, "_queue", group + lease + order)]
     # A FIFO head is the head also while it is in work.
     return [
-        _index(spec, table, "_queue", group + order),
-        _index(spec, table, "_lease", group + lease),
+        _index(spec, "_queue", group + order),
+        _index(spec, "_lease", group + lease),
     ]
 
 
-def _index(spec: InboxSpec, table: str, suffix: str, keys: list[str]) -> str:
+def _index(spec: InboxSpec, suffix: str, keys: list[str]) -> Index:
     name = names.quote(names.shortened(spec.table, suffix))
-    return f"CREATE INDEX {name} ON {table} ({', '.join(keys)})"
+    table, columns = names.table(spec.table, spec.schema), ", ".join(map(names.quote, keys))
+    purpose = lease_purpose() if suffix == "_lease" else claim_purpose(spec)
+    return Index(purpose, tuple(keys), f"CREATE INDEX {name} ON {table} ({columns})")

@@ -8,6 +8,7 @@ from typing import Any
 
 from inboxkit._core.spec import Column, InboxSpec, Role
 from inboxkit._sql.convert import Converter
+from inboxkit._sql.ddl import Index
 from inboxkit._sql.dialect import DialectName
 from inboxkit._sql.info import ColumnInfo, TableInfo
 from inboxkit._sql.statement import Script, Statement, Steps, Transaction
@@ -15,6 +16,7 @@ from inboxkit._sql.table import BoundColumn, Table
 
 from . import ddl, describe, insert, names, values
 from .advisory import MysqlAdvisory
+from .hints import Hints
 from .lease import MysqlLease
 from .row_lock import MysqlRowLock
 
@@ -32,6 +34,19 @@ class Mysql:
     lone_write: Transaction = "write"
     bytes_at_once: int | None = 4_000_000
     """Of the 16 MB that max_allowed_packet is on older servers; escaped, a value may be twice as long."""
+
+    lock_rows = " FOR UPDATE SKIP LOCKED"
+    keep_ids = ""
+    by_indexes: Statement | None = None
+
+    def by_id(self, table: Table) -> str:
+        """Else a small table is read, and locked, whole."""
+        return Hints(table).by_id
+
+    def unsorted(self, table: Table, wanted: str, where: str) -> str:
+        """By a hint against the id's index."""
+        hint = self.by_id(table).replace(" FORCE INDEX ", " IGNORE INDEX FOR ORDER BY ")
+        return f"SELECT {wanted} FROM {table.sql} AS q{hint}{where}"
 
     def quote(self, name: str) -> str:
         """Quote an identifier."""
@@ -100,3 +115,7 @@ class Mysql:
     def create_table(self, spec: InboxSpec) -> list[str]:
         """DDL for a table."""
         return ddl.create_table(spec)
+
+    def indexes(self, spec: InboxSpec) -> list[Index]:
+        """DDL for its indexes."""
+        return ddl.indexes(spec)

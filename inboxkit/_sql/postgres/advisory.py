@@ -94,6 +94,16 @@ class PostgresAdvisory:
             f"WHERE pg_try_advisory_xact_lock_shared({_HASH.format('ready.key')}) LIMIT {limit}"
         )
 
+    def nobodys(self, ids: Sequence[Any]) -> Statement:
+        """A shared lock until the transaction ends keeps claims away."""
+        id_ = self._table.id
+        text = (
+            f"SELECT ready.id FROM (SELECT q.{id_.sql}, {self._key} FROM {self._table.sql} AS q "
+            f"WHERE q.{id_.sql} = ANY($1::{id_.info.cast}[]) OFFSET 0) AS ready(id, key) "
+            f"WHERE pg_try_advisory_xact_lock_shared({_HASH.format('ready.key')})"
+        )
+        return Statement("dead probe", text, (list(ids),))
+
     def lock(self, key: Any) -> Statement:
         """A lock of the session, not of a transaction."""
         return Statement("claim lock", _LOCK, (key,))

@@ -10,11 +10,11 @@ from uuid import UUID
 
 from inboxkit._core.spec import Column, InboxSpec, Role
 from inboxkit._sql.column_types import python_type
-from inboxkit._sql.ddl import claim_keys, not_null
+from inboxkit._sql.ddl import Index, claim_keys, claim_purpose, lease_purpose, not_null
 
 from . import names
 
-__all__ = ["create_table"]
+__all__ = ["create_table", "indexes"]
 
 _TYPES: Final[dict[Any, str]] = {
     int: "bigint",
@@ -37,7 +37,7 @@ def create_table(spec: InboxSpec) -> list[str]:
     """The table, and the indexes that its claims walk."""
     table = names.table(spec.table, spec.schema)
     lines = ",\n    ".join(_column(role, column) for role, column in spec.roles())
-    return [f"CREATE TABLE {table} (\n    {lines}\n)", *_indexes(spec, table)]
+    return [f"CREATE TABLE {table} (\n    {lines}\n)", *(index.text for index in indexes(spec))]
 
 
 def _column(role: Role, column: Column) -> str:
@@ -65,28 +65,29 @@ def _column(role: Role, column: Column) -> str:
     return " ".join(parts)
 
 
-def _indexes(spec: InboxSpec, table: str) -> list[str]:
+def indexes(spec: InboxSpec) -> list[Index]:
     """Rows that wait, in claim order; and rows in work by the end of their leases, so that no claim
     walks over them."""
     # Behind a priority, NULL due times must stand in the index where the claim order has them;
     # else the claim looks at them apart, and any index will do.
     first = "" if spec.priority is None else " NULLS FIRST"
-    keys = ", ".join(
-        f"{names.quote(column.name)}{'' if not_null(role, column) else first}"
+    keys = {
+        column.name: f"{names.quote(column.name)}{'' if not_null(role, column) else first}"
         for role, column in claim_keys(spec)
-    )
+    }
     unfinished = (
         f"{names.quote(spec.processed_at.name)} IS NULL" if spec.processed_at is not None else ""
     )
     if spec.locked_until is None:
-        return [_index(spec, table, "_queue", keys, unfinished)]
-    lease = names.quote(spec.locked_until.name)
+        return [_index(spec, "_queue", keys, unfinished)]
+    name = spec.locked_until.name
+    lease = names.quote(name)
     # A FIFO head is the head also while it is in work: its index has the leased rows too.
     free = "" if spec.fifo else f"{lease} IS NULL"
-    group = f"{names.quote(spec.group.name)}, " if spec.group is not None else ""
+    group = {} if spec.group is None else {spec.group.name: names.quote(spec.group.name)}
     return [
-        _index(spec, table, "_queue", keys, _both(unfinished, free)),
-        _index(spec, table, "_lease", group + lease, f"{lease} IS NOT NULL"),
+        _index(spec, "_queue", keys, _both(unfinished, free)),
+        _index(spec, "_lease", {**group, name: lease}, f"{lease} IS NOT NULL"),
     ]
 
 
@@ -94,6 +95,8 @@ def _both(*conditions: str) -> str:
     return " AND ".join(condition for condition in conditions if condition)
 
 
-def _index(spec: InboxSpec, table: str, suffix: str, keys: str, where: str) -> str:
+def _index(spec: InboxSpec, suffix: str, keys: dict[str, str], where: str) -> Index:
     name = names.quote(names.shortened(spec.table, suffix))
-    return f"CREATE INDEX {name} ON {table} ({keys})" + (f" WHERE {where}" if where else "")
+    text = f"CREATE INDEX {name} ON {names.table(spec.table, spec.schema)} ({', '.join(keys.values())})"
+    purpose = lease_purpose() if suffix == "_lease" else claim_purpose(spec)
+    return Index(purpose, tuple(keys), f"{text} WHERE {where}" if where else text)

@@ -8,6 +8,7 @@ from typing import Any
 
 from inboxkit._core.spec import Column, InboxSpec, Role
 from inboxkit._sql.convert import Converter
+from inboxkit._sql.ddl import Index
 from inboxkit._sql.dialect import DialectName
 from inboxkit._sql.info import ColumnInfo, TableInfo
 from inboxkit._sql.insert import by_returning
@@ -33,6 +34,22 @@ class Postgres:
     name: DialectName = "postgres"
     lone_write: Transaction = "none"
     bytes_at_once: int | None = None
+    lock_rows = " FOR UPDATE OF q SKIP LOCKED"
+    keep_ids = "OVERRIDING SYSTEM VALUE "
+    by_indexes: Statement | None = Statement(
+        # The planner has it that groups and due times are independent: it would read the whole table.
+        "by indexes",
+        "SELECT set_config('enable_seqscan', 'off', true), "
+        "set_config('enable_bitmapscan', 'off', true)",
+    )
+
+    def by_id(self, table: Table) -> str:  # noqa: ARG002
+        """None is needed."""
+        return ""
+
+    def unsorted(self, table: Table, wanted: str, where: str) -> str:
+        """OFFSET 0 keeps the order out of it."""
+        return f"SELECT {wanted} FROM (SELECT {wanted} FROM {table.sql} AS q{where} OFFSET 0) AS q"
 
     def quote(self, name: str) -> str:
         """Quote an identifier."""
@@ -112,6 +129,10 @@ class Postgres:
     def create_table(self, spec: InboxSpec) -> list[str]:
         """DDL for a table."""
         return ddl.create_table(spec)
+
+    def indexes(self, spec: InboxSpec) -> list[Index]:
+        """DDL for its indexes."""
+        return ddl.indexes(spec)
 
 
 def _fits_arrays(columns: Sequence[BoundColumn]) -> bool:

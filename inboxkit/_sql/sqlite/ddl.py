@@ -9,11 +9,11 @@ from uuid import UUID
 
 from inboxkit._core.spec import Column, InboxSpec, Role
 from inboxkit._sql.column_types import python_type
-from inboxkit._sql.ddl import claim_keys, not_null
+from inboxkit._sql.ddl import Index, claim_keys, claim_purpose, lease_purpose, not_null
 
 from . import names
 
-__all__ = ["create_table"]
+__all__ = ["create_table", "indexes"]
 
 _NOW: Final = "(strftime('%Y-%m-%dT%H:%M:%f+00:00'))"
 _TYPES: Final[dict[Any, str]] = {
@@ -33,7 +33,7 @@ def create_table(spec: InboxSpec) -> list[str]:
     """The table, and the indexes that its claims walk."""
     table = names.table(spec.table, spec.schema)
     lines = ",\n    ".join(_column(role, column) for role, column in spec.roles())
-    return [f"CREATE TABLE {table} (\n    {lines}\n)", *_indexes(spec)]
+    return [f"CREATE TABLE {table} (\n    {lines}\n)", *(index.text for index in indexes(spec))]
 
 
 def _column(role: Role, column: Column) -> str:
@@ -54,26 +54,28 @@ def _column(role: Role, column: Column) -> str:
     return " ".join(parts)
 
 
-def _indexes(spec: InboxSpec) -> list[str]:
+def indexes(spec: InboxSpec) -> list[Index]:
     """Rows that wait, in claim order; and rows in work by the end of their leases, so that no claim
     walks over them."""
-    keys = ", ".join(names.quote(column.name) for _role, column in claim_keys(spec))
+    keys = [column.name for _role, column in claim_keys(spec)]
     processed = spec.processed_at
     unfinished = f"{names.quote(processed.name)} IS NULL" if processed is not None else ""
     if spec.locked_until is None:
         return [_index(spec, "_queue", keys, unfinished)]
-    lease = names.quote(spec.locked_until.name)
+    lease = spec.locked_until.name
     # A FIFO head is the head also while it is in work: its index has the leased rows too.
-    free = "" if spec.fifo else f"{lease} IS NULL"
-    group = f"{names.quote(spec.group.name)}, " if spec.group is not None else ""
+    free = "" if spec.fifo else f"{names.quote(lease)} IS NULL"
+    group = [spec.group.name] if spec.group is not None else []
     where = " AND ".join(condition for condition in (unfinished, free) if condition)
     return [
         _index(spec, "_queue", keys, where),
-        _index(spec, "_lease", group + lease, f"{lease} IS NOT NULL"),
+        _index(spec, "_lease", [*group, lease], f"{names.quote(lease)} IS NOT NULL"),
     ]
 
 
-def _index(spec: InboxSpec, suffix: str, keys: str, where: str) -> str:
+def _index(spec: InboxSpec, suffix: str, keys: list[str], where: str) -> Index:
     name = names.table(spec.table + suffix, spec.schema)
-    text = f"CREATE INDEX {name} ON {names.quote(spec.table)} ({keys})"
-    return f"{text} WHERE {where}" if where else text
+    columns = ", ".join(map(names.quote, keys))
+    text = f"CREATE INDEX {name} ON {names.quote(spec.table)} ({columns})"
+    purpose = lease_purpose() if suffix == "_lease" else claim_purpose(spec)
+    return Index(purpose, tuple(keys), f"{text} WHERE {where}" if where else text)

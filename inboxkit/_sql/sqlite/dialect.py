@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from inboxkit._core.spec import Column, InboxSpec, Role
 from inboxkit._sql.convert import Converter
+from inboxkit._sql.ddl import Index
 from inboxkit._sql.dialect import DialectName
 from inboxkit._sql.info import ColumnInfo, TableInfo
 from inboxkit._sql.insert import by_returning
@@ -31,6 +32,18 @@ class Sqlite:
     name: DialectName = "sqlite"
     lone_write: Transaction = "write"
     bytes_at_once: int | None = None
+
+    lock_rows = ""
+    keep_ids = ""
+    by_indexes: Statement | None = None
+
+    def by_id(self, table: Table) -> str:  # noqa: ARG002
+        """None is needed."""
+        return ""
+
+    def unsorted(self, table: Table, wanted: str, where: str) -> str:
+        """LIMIT keeps the order out of it."""
+        return f"SELECT {wanted} FROM (SELECT {wanted} FROM {table.sql} AS q{where} LIMIT -1) AS q"
 
     def quote(self, name: str) -> str:
         """Quote an identifier."""
@@ -114,3 +127,7 @@ class Sqlite:
     def create_table(self, spec: InboxSpec) -> list[str]:
         """DDL for a table."""
         return ddl.create_table(spec)
+
+    def indexes(self, spec: InboxSpec) -> list[Index]:
+        """DDL for its indexes."""
+        return ddl.indexes(spec)
