@@ -30,6 +30,7 @@ from inboxkit.errors import DialectError
 from inboxkit_testing import conformance
 from inboxkit_testing.conformance import ModelBench
 
+HERE = Path(__file__).parent
 SUITE: dict[ClaimFormName, type] = {
     "lease": conformance.LeaseConformance,
     "row lock": conformance.RowLockConformance,
@@ -67,7 +68,7 @@ def test_the_suite_leaves_nothing_out_and_knows_the_port_alone() -> None:
 def test_every_cell_collects_the_same_tests(request: pytest.FixtureRequest) -> None:
     collected: defaultdict[str, set[str]] = defaultdict(set)
     for item in request.config.stash[COLLECTED]:
-        if isinstance(item, pytest.Function) and item.path.name == "test_conformance.py":
+        if isinstance(item, pytest.Function) and item.path == HERE / "test_conformance.py":
             collected[item.callspec.id].add(item.originalname)
     # Fewer where single tests were asked for, but the same in every cell.
     asked = {name for names in collected.values() for name in names}
