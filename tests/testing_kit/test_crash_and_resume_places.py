@@ -55,8 +55,8 @@ SCHEMA = {
     ],
     "mysql": [
         "CREATE TABLE parents (id bigint AUTO_INCREMENT PRIMARY KEY, name text)",
-        "CREATE TABLE children (id bigint AUTO_INCREMENT PRIMARY KEY, parent bigint NOT NULL, "
-        "FOREIGN KEY (parent) REFERENCES parents (id))",
+        """CREATE TABLE children (id bigint AUTO_INCREMENT PRIMARY KEY, parent bigint NOT NULL,
+           FOREIGN KEY (parent) REFERENCES parents (id))""",
         "CREATE TABLE audits (what text)",
     ],
 }
