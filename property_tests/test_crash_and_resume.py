@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from inboxkit import Database, Service
 from inboxkit_testing import CrashAndResume, World, traffic
-from inboxkit_testing.stateful.test_case import run_machine
+from inboxkit_testing.stateful.running import run_machine
 
 # The examples import each other's helpers by plain names, as scripts do.
 sys.path.insert(0, str(Path(__file__).parents[1] / "docs" / "examples"))

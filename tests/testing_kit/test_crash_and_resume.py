@@ -22,7 +22,7 @@ from inboxkit_testing import (
     traffic,
 )
 from inboxkit_testing.stateful.order import Order as Choices
-from inboxkit_testing.stateful.test_case import run_machine
+from inboxkit_testing.stateful.running import run_machine
 from testing_kit import resuming_services as shop
 from testing_kit.resuming_services import FAULTY, ORDERS, BillsTwice, Order, Shop, TellsTooEarly
 

@@ -10,7 +10,7 @@ from hypothesis import Phase, settings
 from inboxkit import Database, DeclarationError
 from inboxkit_testing import VirtualClock
 from inboxkit_testing.stateful.emptying import empty
-from inboxkit_testing.stateful.test_case import run_machine
+from inboxkit_testing.stateful.running import run_machine
 from testing_kit.resuming_services import Shop, SoundAdvisory, SoundLocked
 
 FEW = settings(max_examples=3, derandomize=True, database=None, phases=[Phase.generate])
