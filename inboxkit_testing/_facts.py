@@ -10,7 +10,7 @@ from typing import Any
 
 from inboxkit import events
 
-from .marks import Began, Crashed, Ended
+from .marks import Began, Crashed, Ended, Unsure
 
 __all__ = ["Facts", "Hold", "Life", "Moment", "RowKey", "Run", "gather", "key_of", "may_be_settled"]
 
@@ -150,6 +150,10 @@ class _Gathering:
         self._holds: dict[tuple[str, RowKey], Hold] = {}
         self._runs: dict[tuple[str, RowKey], Run] = {}
         self._alive: set[str] = set()
+        self._moved: defaultdict[tuple[str, Any], list[int]] = defaultdict(list)
+        """Where dead letters came in, by destination and id."""
+        self._is_unsure = False
+        """Whether there may be rows that nobody has told of."""
         self._inserted: defaultdict[RowKey, list[Moment]] = defaultdict(list)
         for moment in moments:
             if isinstance(event := moment.event, events.Published):
@@ -175,6 +179,8 @@ class _Gathering:
                 self._alive.discard(event.instance)
             case Crashed():
                 self._die(moment)
+            case Unsure():
+                self._is_unsure = True
             case events.RowEvent():
                 self._take_of_row(moment, event)
 
@@ -204,6 +210,8 @@ class _Gathering:
                 hold.end = moment
         if isinstance(event, FINAL):
             life.finals.append(moment)
+        if isinstance(event, events.DeadLettered):
+            self._moved[event.destination, event.id].append(moment.index)
 
     def _life_of(self, row: RowKey, moment: Moment) -> Life:
         lives = self._facts.lives.setdefault(row, [])
@@ -224,6 +232,12 @@ class _Gathering:
         """Whether a claim may be of another row with this id, or of one that was put back."""
         if life.finals and isinstance(life.finals[-1].event, events.DeadLettered):
             return True
+        if life.finals:  # its id is free again
+            moved = self._moved[life.row.group or life.row.table, life.row.id]
+            if any(index > life.finals[-1].index for index in moved):
+                return True
+            if self._is_unsure and attempt in (None, 1):
+                return True
         inserted = self._inserted[life.row]
         if life.number < len(inserted):
             # A second row of this id says that the first is gone, though nobody else could say so.

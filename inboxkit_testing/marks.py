@@ -13,7 +13,18 @@ import anyio
 from inboxkit import Ack, Delivery, Drop, Outcome, Service, Settle, events
 from inboxkit.errors import ClosedError, DeclarationError, DecodeError, LeaseLostError
 
-__all__ = ["Armed", "Began", "Crashed", "Cut", "Ended", "Healed", "Note", "note_calls", "send"]
+__all__ = [
+    "Armed",
+    "Began",
+    "Crashed",
+    "Cut",
+    "Ended",
+    "Healed",
+    "Note",
+    "Unsure",
+    "note_calls",
+    "send",
+]
 
 _logger = logging.getLogger("inboxkit")
 
@@ -38,6 +49,11 @@ class Cut(Note):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Healed(Note):
     """The instance reaches its database again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unsure(Note):
+    """A row was published, or not: nobody knows, nor by which id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from inboxkit_testing.world import World
 
 from .machine import CrashAndResume
 from .replay_case import Names
-from .test_case import default_settings, run_machine
+from .running import default_settings, run_machine
 from .traffic import Traffic
 
 __all__ = ["check_crash_and_resume"]

@@ -22,8 +22,8 @@ from inboxkit_testing.world import World
 from . import traffic_rules
 from .cells import Cell
 from .replay_case import Names, replay_case
+from .running import current_cell, lone_cell, test_case_of
 from .steps import Steps
-from .test_case import current_cell, lone_cell, test_case_of
 from .traffic import Traffic, drafts
 
 if TYPE_CHECKING:

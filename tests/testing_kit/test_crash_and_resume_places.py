@@ -10,7 +10,7 @@ from hypothesis import Phase, settings
 from inboxkit import Database, DeclarationError
 from inboxkit_testing import VirtualClock
 from inboxkit_testing.stateful.emptying import empty
-from inboxkit_testing.stateful.test_case import run_machine
+from inboxkit_testing.stateful.running import run_machine
 from testing_kit.resuming_services import Shop, SoundAdvisory, SoundLocked
 
 FEW = settings(max_examples=3, derandomize=True, database=None, phases=[Phase.generate])
@@ -55,10 +55,8 @@ SCHEMA = {
     ],
     "mysql": [
         "CREATE TABLE parents (id bigint AUTO_INCREMENT PRIMARY KEY, name text)",
-        (
-            "CREATE TABLE children (id bigint AUTO_INCREMENT PRIMARY KEY, parent bigint NOT NULL, "
-            "FOREIGN KEY (parent) REFERENCES parents (id))"
-        ),
+        """CREATE TABLE children (id bigint AUTO_INCREMENT PRIMARY KEY, parent bigint NOT NULL,
+           FOREIGN KEY (parent) REFERENCES parents (id))""",
         "CREATE TABLE audits (what text)",
     ],
 }

@@ -466,6 +466,19 @@ def test_what_may_happen_passes(name: str) -> None:
     RIGHT[name].history.one_in_work_per_group("jobs").order_per_group("jobs").check_all()
 
 
+def test_an_id_that_is_free_again_may_come_back_as_a_dead_letter() -> None:
+    story = Story()
+    for _ in range(2):
+        story.after(1).publishes(1).claims("a", 1).moves("a", 1)
+        dead: dict[str, Any] = {"queue": "dead", "id": 1, "attempt": 2}
+        story._add(events.Claimed, "a", locked_until=None, **dead)
+        story._add(events.Finished, "a", outcome="ack", **dead)
+    History(story.events).check_all()
+    story._add(events.Claimed, "b", locked_until=None, **dead)
+    with pytest.raises(InvariantViolation, match="claimed after it was finished"):
+        History(story.events).check_all()
+
+
 def test_a_long_row_is_told_in_part() -> None:
     story = Story().publishes(1).claims("a", 1)
     for _ in range(200):

@@ -157,9 +157,10 @@ def fitted(chosen: settings) -> settings:
     """
     is_plain = chosen.deadline == settings().deadline
     steps = chosen.stateful_step_count
+    checks: Any = list(HealthCheck)
     return settings(
         chosen,
         deadline=None if is_plain else chosen.deadline,
-        suppress_health_check=list(HealthCheck),
+        suppress_health_check=checks,
         stateful_step_count=_STEPS if steps == _HYPOTHESIS_STEPS else steps,
     )
