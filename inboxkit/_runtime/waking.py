@@ -32,7 +32,7 @@ class Waker:
         self._random = random
         self._poll_interval = poll_interval
         self._is_woken = False
-        self._sleeps: set[anyio.CancelScope] = set()
+        self._sleeps: dict[anyio.CancelScope, None] = {}
         self._due: list[datetime] = []
 
     def wake(self, due: datetime | None = None) -> None:
@@ -74,11 +74,11 @@ class Waker:
         # A wake ends the sleep by its scope. A task that waited for an event beside it would be most of
         # what an idle queue costs.
         with anyio.CancelScope() as sleep:
-            self._sleeps.add(sleep)
+            self._sleeps[sleep] = None
             try:
                 await sleep_for(self._clock, seconds)
             finally:
-                self._sleeps.discard(sleep)
+                del self._sleeps[sleep]
 
     def _wake_now(self) -> None:
         self._is_woken = True
