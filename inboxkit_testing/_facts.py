@@ -259,7 +259,17 @@ class _Gathering:
 def may_be_settled(life: Life) -> bool:
     """Whether somebody may have settled it without being able to say so."""
     return _was_found_gone(life) or any(
-        hold.death is not None and _was_about_to_settle(hold) for hold in life.holds
+        (hold.death is not None and _was_about_to_settle(hold)) or _was_not_answered(hold)
+        for hold in life.holds
+    )
+
+
+def _was_not_answered(hold: Hold) -> bool:
+    """Whether its session went with the answer to its settlement: nothing of it was heard since."""
+    return (
+        hold.is_by_connection
+        and hold.end is None
+        and any(isinstance(run.ended.event, Ended) for run in hold.runs if run.ended)
     )
 
 
