@@ -139,6 +139,9 @@ class Steps:
             instance.error_was_told = True
         await self._make("calm")
         await self._make("drain", skip_waits=True)
+        # A settlement whose reply was lost has taken its row, and is still to be heard of.
+        for name in self.world.running:
+            await self._make("stop", name)
 
     async def call(self, function: Callable[..., Any], *args: Any) -> Any:
         """A step of the user's own."""
