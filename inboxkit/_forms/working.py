@@ -101,7 +101,7 @@ class SavepointWork:
         commit: Commits it, due again at that instant, and gives the session back.
         first: Sent before it.
         may_be_another: Whether the handler may have begun another transaction than that of the
-            savepoint, which is then looked for first.
+            savepoint, which is then looked for before the commit.
     """
 
     def __init__(
@@ -129,11 +129,12 @@ class SavepointWork:
         """Write and commit; where the write fails, back to the savepoint, so that the row is kept."""
         try:
             _check_open(self.connection)
-            if self._may_be_another:
-                await self._check_same()
             for statement in self._first:
                 await self.connection.execute(statement)
             due = await self.connection.run(self._script(fence, settlement))
+            if self._may_be_another:
+                # Last: it takes the savepoint away, to which a settlement that fails must go back.
+                await self._check_same()
         except BaseException:
             await self.rollback()
             raise

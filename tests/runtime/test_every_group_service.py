@@ -24,10 +24,10 @@ from runtime_kit import (
     create,
     fill,
     put,
-    refuse,
     serve,
     table,
 )
+from server_kit import refuse
 
 import inboxkit._sql.postgres.every_group as postgres_every_group
 import inboxkit._sql.sqlite.every_group as sqlite_every_group

@@ -243,8 +243,9 @@ def every_group_statements(table: Any, groups: list[str]) -> Iterator[Statement]
         statement = next(steps)
         yield statement
         if table.dialect.name == "sqlite":
+            row = tuple(1 if column is table.id else None for column in table.columns)
             for _ in turns:
-                statement = steps.send(Answer(rows=[(1,) * len(table.columns)]))
+                statement = steps.send(Answer(rows=[row]))
             yield statement
 
 
