@@ -236,8 +236,8 @@ class _Gathering:
             moved = self._moved[life.row.group or life.row.table, life.row.id]
             if any(index > life.finals[-1].index for index in moved):
                 return True
-            if self._is_unsure and attempt in (None, 1):
-                return True
+        if self._is_unsure and attempt in (None, 1) and _may_be_over(life):
+            return True
         inserted = self._inserted[life.row]
         if life.number < len(inserted):
             # A second row of this id says that the first is gone, though nobody else could say so.
@@ -269,6 +269,12 @@ def may_be_settled(life: Life) -> bool:
         or _is_outcome_unknown(life)
         or any(hold.death is not None and _was_about_to_settle(hold) for hold in life.holds)
     )
+
+
+def _may_be_over(life: Life) -> bool:
+    """Whether its id may be free again."""
+    is_unknown = any(isinstance(moment.event, events.OutcomeUnknown) for moment in life.moments)
+    return bool(life.finals) or is_unknown or may_be_settled(life)
 
 
 def _was_found_gone(life: Life) -> bool:

@@ -32,7 +32,7 @@ from inboxkit import (
 from inboxkit._sql.ddl import create_table
 from inboxkit._sql.dialect import get_dialect
 from inboxkit_testing import History, HistoryHandler, InvariantViolation, World, note_calls
-from inboxkit_testing.marks import Began, Crashed, Cut, Ended
+from inboxkit_testing.marks import Began, Crashed, Cut, Ended, Unsure
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 LEASE = timedelta(seconds=30)
@@ -108,6 +108,10 @@ class Story:
 
     def is_cut(self, who: str) -> Story:
         return self._add(Cut, who, queue="", text="cut off")
+
+    def may_have_published(self) -> Story:
+        """By somebody who crashed, or heard no answer."""
+        return self._add(Unsure, "world", queue="", text="a row of 'jobs' may be there")
 
     def crashes(self, who: str) -> Story:
         return self._add(Crashed, who, queue="", text="crashed")
@@ -383,6 +387,22 @@ RIGHT: dict[str, Story] = {
     .ends("a", 1)
     .crashes("a")
     .publishes(1)
+    .handles("b", 1),
+    "an id used again by a row that nobody knows of, after an answer that was lost": Story()
+    .publishes(1)
+    .claims("a", 1)
+    .begins("a", 1)
+    .ends("a", 1)
+    .may_have_published()
+    .hears_nothing("a", 1)
+    .handles("a", 1),
+    "an id used again by a row that nobody knows of, after a crash at the settlement": Story()
+    .publishes(1)
+    .may_have_published()
+    .claims("a", 1)
+    .begins("a", 1)
+    .ends("a", 1)
+    .crashes("a")
     .handles("b", 1),
     "a settlement whose answer was lost with the session that held the row": Story()
     .publishes(1)
