@@ -15,7 +15,7 @@ from inboxkit._db.drivers import make_driver
 from inboxkit._db.pool import Pool
 from inboxkit._db.record import Record
 from inboxkit._db.scripts import READ_CLOCK
-from inboxkit._db.sqlite_errors import check_writable
+from inboxkit._db.sqlite_errors import check_exists, check_writable
 from inboxkit._db.url import DatabaseUrl, parse_url
 from inboxkit._runtime.room import Room
 from inboxkit._runtime.transaction import HoldBook
@@ -209,6 +209,15 @@ class Database(AsyncOnly):
         """
         if self._url is not None and self._url.dialect == "sqlite":
             check_writable(self._url.location)
+
+    def check_exists(self) -> None:
+        """Look whether a SQLite file is there, which opening it would make; nothing is sent.
+
+        Raises:
+            ConnectError: It is not.
+        """
+        if self._url is not None and self._url.dialect == "sqlite":
+            check_exists(self._url.location)
 
     async def aclose(self) -> None:
         """Close all connections, within a bound; those in use are waited for 5 seconds."""

@@ -37,10 +37,12 @@ def on_service(service: Service, work: Callable[[Service], Awaitable[T]]) -> T:
     """Run async work while the service's broker is open, and close what was opened.
 
     Raises:
-        InboxkitError: The database cannot be reached, or what the work raises.
+        InboxkitError: The database cannot be reached, is a SQLite file that is not there, or what the
+            work raises.
     """
 
     async def main() -> T:
+        service.broker.database.check_exists()
         async with service.broker:
             return await work(service)
 

@@ -84,8 +84,13 @@ def _import(name: str) -> Any:
         except ModuleNotFoundError as error:
             missing = error.name or ""
             if name == missing or name.startswith(f"{missing}."):
+                hint = (
+                    f"; a module is named without .py: {name[:-3]}"
+                    if missing.endswith(".py")
+                    else ""
+                )
                 raise click.UsageError(
-                    f"no module is called {missing!r}, neither installed nor in {folder}"
+                    f"no module is called {missing!r}, neither installed nor in {folder}{hint}"
                 ) from None
             raise
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from inboxkit.errors import ConnectError, ConstraintError, DatabaseBusyError, DatabaseError
 
-__all__ = ["check_writable", "cure_of", "is_locked", "translated"]
+__all__ = ["check_exists", "check_writable", "cure_of", "is_locked", "translated"]
 
 _BY_EFFECTIVE_IDS = os.access in os.supports_effective_ids
 
@@ -60,6 +60,16 @@ def cure_of(error: BaseException, path: str) -> str:
     return f"; {_cure(path)}"
 
 
+def check_exists(path: str) -> None:
+    """Look whether a database's file is there, without opening it.
+
+    Raises:
+        ConnectError: It is not.
+    """
+    if path != ":memory:" and not os.path.exists(path):
+        raise ConnectError(f"there is no SQLite file {path!r}; a service makes it when it starts")
+
+
 def check_writable(path: str) -> None:
     """Look whether this process may write a database's file and folder, without opening either.
 
@@ -74,6 +84,9 @@ def check_writable(path: str) -> None:
 
 
 def _cure(path: str) -> str:
+    folder = os.path.dirname(path)
+    if folder and not os.path.exists(folder):
+        return f"there is no folder {folder!r}"
     return (
         f"let this process write the file {path!r}, and its folder, where SQLite keeps a journal "
         "(-wal, -shm or -journal) beside it"

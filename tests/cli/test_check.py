@@ -96,6 +96,7 @@ def test_start_up_hooks_are_named_and_not_run(cli: Cli, sqlite_url: str) -> None
         assert isinstance(app, Service)
         return app
 
+    make(sqlite_url, lease_spec("others"))
     ((severity, _, text),) = check(cli, service, sqlite_url, status=1)
     assert severity == "error"
     assert "the start-up hooks, create_schema, may make it: check runs none" in text

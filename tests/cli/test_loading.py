@@ -130,6 +130,7 @@ def test_what_names_no_service(case: str, cli: Cli) -> None:
             "nowhere_to_be_found:app",
             "no module is called 'nowhere_to_be_found', neither installed nor",
         ),
+        ("json.py:app", "a module is named without .py: json"),
         ("json.nowhere:app", "no module is called 'json.nowhere'"),
         ("json:nothing", "module 'json' has no attribute 'nothing'"),
         ("json:", "names no service; write module:attribute"),

@@ -43,6 +43,7 @@ def test_without_a_control_table_it_says_so(cli: Cli, sqlite_url: str) -> None:
 def test_a_control_table_that_is_not_there_is_told_with_its_statement(
     cli: Cli, sqlite_url: str
 ) -> None:
+    make(sqlite_url, lease_spec("jobs"))
     name = cli.module(service=factory(*QUEUES))
     text = cli.run("pause", name, "mails", "--url", sqlite_url, status=1).stderr
     assert f"control table: table '{CONTROL}' does not exist" in text

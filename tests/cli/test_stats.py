@@ -251,3 +251,20 @@ def test_watching_in_a_pipe_prints_again_and_again(
 def test_an_interval_has_a_sense(cli: Cli, sqlite_url: str) -> None:
     name = cli.module(service=service(lease_spec("jobs")))
     cli.run("stats", name, "--url", sqlite_url, "--watch", "--interval", "0", status=2)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("check",), ("stats",), ("dead", "list"), ("dead", "purge", "--all"), ("pause", "mails")],
+    ids=" ".join,
+)
+def test_a_file_that_is_not_there_is_not_made(
+    command: tuple[str, ...], cli: Cli, tmp_path: Path
+) -> None:
+    spec = lease_spec("mail")
+    made = factory(InboxQueue(spec, "mails", Mail), dead={"mails": "mails.dead"})
+    verb = command[:2] if command[0] == "dead" else command[:1]
+    arguments = (*verb, cli.module(service=made), *command[len(verb) :])
+    url = f"sqlite:///{tmp_path / 'typo.db'}"
+    assert "there is no SQLite file" in cli.run(*arguments, "--url", url, status=1).stderr
+    assert list(tmp_path.iterdir()) == []
