@@ -236,7 +236,7 @@ class _Gathering:
             moved = self._moved[life.row.group or life.row.table, life.row.id]
             if any(index > life.finals[-1].index for index in moved):
                 return True
-            if self._is_unsure and attempt in (None, 1):
+            if self._is_unsure and (attempt in (None, 1) or self._was_inserted(life, claimed)):
                 return True
         inserted = self._inserted[life.row]
         if life.number < len(inserted):
@@ -245,6 +245,11 @@ class _Gathering:
             is_there = inserted[life.number].index < claimed.index
             return bool(life.finals) or is_there or (attempt == 1 and may_be_settled(life))
         return not inserted and attempt == 1 and (bool(life.finals) or _was_found_gone(life))
+
+    def _was_inserted(self, life: Life, claimed: Moment) -> bool:
+        """Whether a row of this id was told of between a row's end and a claim."""
+        inserted = self._inserted[life.row]
+        return any(life.finals[-1].index < moment.index < claimed.index for moment in inserted)
 
     def _die(self, moment: Moment) -> None:
         instance = moment.event.instance
