@@ -29,7 +29,7 @@ class OrderedJob(Inbox, table="jobs"):
 
 JOBS = {
     "sqlite": """CREATE TABLE IF NOT EXISTS jobs (
-        id           INTEGER PRIMARY KEY,
+        id           INTEGER PRIMARY KEY AUTOINCREMENT,
         name         TEXT NOT NULL,
         attempt      INTEGER NOT NULL DEFAULT 1,
         locked_until TEXT,

@@ -1,4 +1,4 @@
-"""How surely the machine finds each bug: bug × database × loop, with a fresh seed for each run.
+"""How surely the machine finds each bug: each bug, database and loop, with a fresh seed for each run.
 
     python docs/examples/bugs/rates.py --runs 20 --database sqlite-inloop --backend asyncio
 
@@ -46,9 +46,10 @@ def main() -> None:
 
 def row(bug: str, database: str, backend: str, options: argparse.Namespace) -> str:
     """One line of the table."""
-    buggy = runs(bug, "Buggy", database, backend, options.runs, options)
-    twins = options.runs if options.twins is None else options.twins
-    fixed = runs(bug, "Fixed", database, backend, twins, options)
+    where = {"bug": bug, "database": database, "backend": backend}
+    first, twins = options.first_seed, options.runs if options.twins is None else options.twins
+    buggy = runs("Buggy", range(first, first + options.runs), examples=options.examples, **where)
+    fixed = runs("Fixed", range(first, first + twins), examples=options.examples, **where)
     found = [one for one in buggy if one.error is not None]
     wrong = sum(one.error is not None for one in fixed)
     examples = [one.examples for one in buggy]
@@ -59,16 +60,15 @@ def row(bug: str, database: str, backend: str, options: argparse.Namespace) -> s
 
 
 def runs(
-    bug: str, name: str, database: str, backend: str, count: int, options: argparse.Namespace
+    name: str, seeds: range, *, bug: str, database: str, backend: str, examples: int
 ) -> list[Search]:
-    """One run for each seed."""
+    """One run for each seed; tells of those that are not as they should be."""
     machine = getattr(importlib.import_module(f"test_{bug}"), name)
-    made: list[Search] = []
-    for number in range(options.first_seed, options.first_seed + count):
-        one = search(machine, database, backend, number=number, examples=options.examples)
-        made.append(one)
+    made = [search(machine, database, backend, number=n, examples=examples) for n in seeds]
+    for number, one in zip(seeds, made, strict=True):
         if (one.error is None) == (name == "Buggy"):
-            print(f"  {bug} {name} {database} {backend}, seed {number}: {one.error!r:.300}", file=sys.stderr)
+            where = f"{bug} {name} {database} {backend}, seed {number}"
+            print(f"  {where}: {one.error!r:.300}", file=sys.stderr)
     return made
 
 
@@ -76,7 +76,12 @@ def show(bug: str, database: str, backend: str, options: argparse.Namespace) -> 
     """What a person sees of a bug."""
     machine = importlib.import_module(f"test_{bug}").Buggy
     found = search(
-        machine, database, backend, number=options.first_seed, examples=options.examples, shrink=True
+        machine,
+        database,
+        backend,
+        number=options.first_seed,
+        examples=options.examples,
+        shrink=True,
     )
     print(f"\n=== {bug}, {database}, {backend}: {found.examples} examples, {found.seconds:.1f} s\n")
     if found.error is not None:

@@ -51,9 +51,12 @@ def search(
 
     class Counted(machine):  # type: ignore[valid-type, misc]
         def teardown(self) -> None:
-            ended.append(False)
+            has_begun = self._steps is not None
+            if has_begun:
+                ended.append(False)
             super().teardown()
-            ended[-1] = True
+            if has_begun:
+                ended[-1] = True
 
     # Under the name of what the user has written, which is what the pytest case imports.
     Counted.__name__, Counted.__qualname__ = machine.__name__, machine.__qualname__

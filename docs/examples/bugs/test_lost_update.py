@@ -25,9 +25,7 @@ class Balances(CrashAndResume):
             "SELECT account, sum(cents) FROM entries GROUP BY account"
         )
         balances = await world.database.fetch("SELECT account, cents FROM balances")
-        assert {account: cents for account, cents in balances} == {
-            account: cents for account, cents in entries
-        }
+        assert dict(balances) == dict(entries)
 
 
 class Buggy(Balances):

@@ -12,7 +12,6 @@ from searching import finds_nothing, finds_the_bug
 from inboxkit import Database, Service
 from inboxkit_testing import CrashAndResume, World, traffic
 
-
 NO_JSON = b"<html>502 Bad Gateway</html>"
 
 
