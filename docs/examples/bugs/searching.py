@@ -1,4 +1,8 @@
-"""Runs a machine in one place, with a seed, and says what came of it; not part of what is shown."""
+"""Runs a machine in one place, with a seed, and says what came of it; not part of what is shown.
+
+In a project of one's own ``TestCharges = Fixed.TestCase`` is all that is needed; these tests have to be
+short, and to find something. They run on SQLite, which is the cheapest; `rates` goes to others.
+"""
 
 from __future__ import annotations
 
@@ -80,28 +84,30 @@ def search(
     return Search(error, until, time.perf_counter() - began)
 
 
-def finds_the_bug(machine: type[CrashAndResume], number: int = 1) -> Callable[[str, Any], None]:
-    """A test: the machine finds what is wrong."""
+def finds_the_bug(machine: type[CrashAndResume], number: int) -> Callable[..., None]:
+    """A test: the machine finds what is wrong.
 
-    def test(inbox_db: str, inbox_backend: BackendName) -> None:
-        found = search(machine, in_loop(inbox_db), inbox_backend, number=number)
+    Args:
+        machine: Over the service that is wrong.
+        number: A seed that finds it in a few examples, so that the test is short; `rates` counts how
+            many any seed takes.
+    """
+
+    def test(inbox_backend: BackendName) -> None:
+        found = search(machine, "sqlite-inloop", inbox_backend, number=number)
         assert found.error is not None
-        assert "What happened:" in "\n".join(found.error.__notes__)
+        assert "The same as a test" in "\n".join(found.error.__notes__)
 
     return test
 
 
-def finds_nothing(machine: type[CrashAndResume], examples: int = 5) -> Callable[[str, Any], None]:
-    """A test: there is nothing to be found."""
+def finds_nothing(machine: type[CrashAndResume], examples: int = 3) -> Callable[..., None]:
+    """A test: there is nothing to be found, or not by the way."""
 
-    def test(inbox_db: str, inbox_backend: BackendName) -> None:
-        found = search(machine, in_loop(inbox_db), inbox_backend, number=1, examples=examples)
+    def test(inbox_backend: BackendName) -> None:
+        found = search(machine, "sqlite-inloop", inbox_backend, number=1, examples=examples)
         if found.error is not None:
             raise found.error
+        assert found.examples >= examples
 
     return test
-
-
-def in_loop(database: str) -> str:
-    """The same SQL, without a hop to a thread for each statement."""
-    return "sqlite-inloop" if database == "sqlite" else database

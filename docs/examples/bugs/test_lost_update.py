@@ -38,5 +38,5 @@ class Fixed(Balances):
         return fixed(database)
 
 
-test_the_bug_is_found = finds_the_bug(Buggy)
+test_the_bug_is_found = finds_the_bug(Buggy, number=2)
 test_nothing_is_found_in_the_twin = finds_nothing(Fixed)

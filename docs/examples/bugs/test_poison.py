@@ -44,5 +44,5 @@ class Fixed(Webhooks):
         return fixed(database)
 
 
-test_the_bug_is_found = finds_the_bug(Buggy)
+test_the_bug_is_found = finds_the_bug(Buggy, number=1)
 test_nothing_is_found_in_the_twin = finds_nothing(Fixed)
