@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from types import TracebackType
@@ -18,7 +19,7 @@ from ._db.foreign_sqlalchemy import after_foreign_commit
 from ._notifying import tell_on_foreign
 from ._routing import Routes
 from ._runtime.reporting import log, logger
-from .database import Connection, Database
+from .database import Connection, Database, Transaction
 from .errors import ClosedError, DeclarationError, EncodeError
 from .every_group import EveryGroup
 from .insert import Connectable, insert_rows
@@ -203,26 +204,19 @@ class Broker(AsyncOnly):
             row = _row_for(target, message, columns)
             if within is not None:
                 (id,) = await insert_rows(within, row)
-                if not isinstance(within, Connection):
-                    await self._tell_of_foreign(within, target)
             else:
                 async with self.database.connection() as connection:
                     (id,) = await insert_rows(connection, row)
         except EncodeError as error:
             error.queue = target.name
             raise
-        if logger.isEnabledFor(logging.DEBUG):
-            now = self.database.clock.now()
-            event = events.Published(
-                at=now,
-                instance=self.instance,
-                queue=target.name,
-                id=id,
-                table=target.spec.name,
-                group=target.only_group,
-            )
-            text = "queue %r: published row %r"
-            log(logging.DEBUG, text, target.name, id, extra={"event": event})
+        tell = partial(self._tell, target, id)
+        if isinstance(within, Transaction):
+            within.after_commit(tell)
+        elif within is None or isinstance(within, Connection):
+            tell()
+        else:
+            await self._follow_foreign(within, target, tell)
         return id
 
     def _check_message(self, queue: InboxQueue[Any, Any], message: Any) -> None:
@@ -236,11 +230,30 @@ class Broker(AsyncOnly):
             where="$",
         )
 
-    async def _tell_of_foreign(self, connection: Any, queue: InboxQueue[Any, Any]) -> None:
+    def _tell(self, queue: InboxQueue[Any, Any], id: Any) -> None:
+        """A row is there for all to see."""
+        if not logger.isEnabledFor(logging.DEBUG):
+            return
+        event = events.Published(
+            at=self.database.clock.now(),
+            instance=self.instance,
+            queue=queue.name,
+            id=id,
+            table=queue.spec.name,
+            group=queue.only_group,
+        )
+        log(logging.DEBUG, "queue %r: published row %r", queue.name, id, extra={"event": event})
+
+    async def _follow_foreign(
+        self, connection: Any, queue: InboxQueue[Any, Any], tell: Callable[[], None]
+    ) -> None:
         if self.listen_notify:
             await tell_on_foreign(connection, self.database, queue.spec, queue.group)
-        key = self.database, queue.spec.name, queue.group
-        after_foreign_commit(connection, key, partial(self.wake, queue))
+        table = queue.spec.name
+        after_foreign_commit(
+            connection, (self.database, table, queue.group), partial(self.wake, queue)
+        )
+        after_foreign_commit(connection, tell, tell)
 
     def wake(self, queue: InboxQueue[Any, Any] | str) -> None:
         """Look for due rows now: for rows that were written by other means.

@@ -63,7 +63,10 @@ class Resumed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published(Event):
-    """A row was inserted through the broker."""
+    """A row was inserted through the broker, and its transaction committed.
+
+    On a connection of the caller's own, only SQLAlchemy tells of that; on others there is no event.
+    """
 
     id: Any
     table: str = ""

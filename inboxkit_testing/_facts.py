@@ -182,6 +182,7 @@ class _Gathering:
             case Unsure():
                 self._is_unsure = True
             case events.RowEvent():
+                self._is_unsure = self._is_unsure or _has_lost_an_answer(event)
                 self._take_of_row(moment, event)
 
     def _take_of_row(self, moment: Moment, event: events.RowEvent) -> None:
@@ -236,7 +237,8 @@ class _Gathering:
             moved = self._moved[life.row.group or life.row.table, life.row.id]
             if any(index > life.finals[-1].index for index in moved):
                 return True
-        if self._is_unsure and attempt in (None, 1) and _may_be_over(life):
+        is_first = attempt in (None, 1) or self._was_inserted(life, claimed)
+        if self._is_unsure and is_first and _may_be_over(life):
             return True
         inserted = self._inserted[life.row]
         if life.number < len(inserted):
@@ -246,11 +248,17 @@ class _Gathering:
             return bool(life.finals) or is_there or (attempt == 1 and may_be_settled(life))
         return not inserted and attempt == 1 and (bool(life.finals) or _was_found_gone(life))
 
+    def _was_inserted(self, life: Life, claimed: Moment) -> bool:
+        """Whether a row of this id was told of between a row's end and a claim."""
+        end = life.finals[-1].index if life.finals else claimed.index
+        return any(end < moment.index < claimed.index for moment in self._inserted[life.row])
+
     def _die(self, moment: Moment) -> None:
         instance = moment.event.instance
         self._alive.discard(instance)
         self._facts.deaths.append(moment)
         for place in [place for place in self._holds if place[0] == instance]:
+            self._is_unsure = True  # what its handler has published may be there
             self._holds.pop(place).death = moment
         for place in [place for place in self._runs if place[0] == instance]:
             self._runs.pop(place).ended = moment
@@ -260,6 +268,13 @@ def _is_end(event: events.RowEvent, hold: Hold) -> bool:
     """An answer that was lost has ended the session too, where one held the row."""
     is_cut = isinstance(event, events.OutcomeUnknown) and hold.is_by_connection
     return is_cut or isinstance(event, _ENDS_HOLD)
+
+
+def _has_lost_an_answer(event: events.RowEvent) -> bool:
+    """Whether what the handler has published may be there although nobody told of it."""
+    if isinstance(event, Ended):
+        return event.outcome == "OutcomeUnknownError"
+    return isinstance(event, events.OutcomeUnknown)
 
 
 def may_be_settled(life: Life) -> bool:

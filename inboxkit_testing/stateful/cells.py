@@ -72,6 +72,10 @@ class Facts:
             each.total_seconds() for each in sorted({second, held + second, held + poll})
         )
         """Seconds after which what an instance had in work when it crashed may be had again."""
+        self.losses: tuple[float, ...] = tuple(
+            each.total_seconds() for each in sorted({held + 2 * poll, 2 * (held + poll)})
+        )
+        """Seconds after which a lease that was not renewed is another instance's."""
         self.has_leases = lease is not None
         """Whether there is something to be renewed."""
         seconds = 0.0 if lease is None else lease.total_seconds()

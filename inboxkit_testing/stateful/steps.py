@@ -101,12 +101,12 @@ class Steps:
         if self.runs(name):
             await self._make("crash", name)
 
-    async def crash_at(self, name: str, statement: int, when: When) -> None:
+    async def crash_at(self, name: str, statement: int | str, when: When) -> None:
         """Have an instance die, or lose a reply, at a statement to come."""
         if self.runs(name):
             await self._make("crash_at", name, statement, when)
 
-    async def delay_at(self, name: str, statement: int, seconds: float) -> None:
+    async def delay_at(self, name: str, statement: int | str, seconds: float) -> None:
         """Have a statement to come be late."""
         if self.runs(name):
             await self._make("delay_at", name, statement, seconds)

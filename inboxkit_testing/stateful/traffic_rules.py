@@ -12,7 +12,13 @@ from .traffic import Draft
 if TYPE_CHECKING:
     from .machine import CrashAndResume
 
-__all__ = ["crash_while_handling", "keep_crashing", "late_while_handling", "publish"]
+__all__ = [
+    "crash_while_handling",
+    "keep_crashing",
+    "late_while_handling",
+    "lose_leases_while_handling",
+    "publish",
+]
 
 
 def publish(machine: CrashAndResume, rows: list[Draft], by: str | None, order: int) -> None:
@@ -21,9 +27,16 @@ def publish(machine: CrashAndResume, rows: list[Draft], by: str | None, order: i
 
 
 def crash_while_handling(
-    machine: CrashAndResume, *, rows: list[Draft], name: str, statement: int, when: When, order: int
+    machine: CrashAndResume,
+    *,
+    rows: list[Draft],
+    name: str,
+    statement: int | str,
+    when: When,
+    order: int,
 ) -> None:
     """Rows are published by an instance that crashes, or loses a reply, on the way."""
+    name = _one_that_runs(machine, name, order)
     machine.step(order, machine.steps.crash_at, name, statement, when)
     machine.step(None, machine.steps.publish, rows, name)
 
@@ -33,24 +46,36 @@ def late_while_handling(
     *,
     rows: list[Draft],
     name: str,
-    statement: int,
+    statement: int | str,
     seconds: float,
-    renewed: bool,
     order: int,
 ) -> None:
-    """Rows are published by an instance that is slow on the way, while another one goes on.
+    """Rows are published by an instance that is slow on the way, while another one goes on."""
+    name = _one_that_runs(machine, name, order)
+    machine.step(order, machine.steps.delay_at, name, statement, seconds)
+    _publish_beside_another(machine, rows, name)
+    machine.step(None, machine.steps.advance, seconds)
 
-    Unless it is renewed, its leases are lost meanwhile.
+
+def lose_leases_while_handling(
+    machine: CrashAndResume,
+    *,
+    rows: list[Draft],
+    name: str,
+    late: int | str | None,
+    seconds: float,
+    order: int,
+) -> None:
+    """Rows are published by an instance that cannot renew their leases, until another one has them.
+
+    It may be slow on the way as well. What takes less time than a lease is not disturbed.
     """
-    steps = machine.steps
-    machine.step(order, steps.delay_at, name, statement, seconds)
-    if not renewed and steps.facts.has_leases:
-        machine.step(None, steps.refuse, name, "renew", 50)
-    machine.step(None, steps.publish, rows, name)
-    other = steps.first_down(machine.hosts)
-    if other is not None and not any(steps.runs(each) for each in machine.hosts if each != name):
-        machine.step(None, steps.start, other, timedelta(0), 0.0)
-    machine.step(None, steps.advance, seconds)
+    name = _one_that_runs(machine, name, order)
+    machine.step(order, machine.steps.refuse, name, "renew", 50)
+    if late is not None:
+        machine.step(None, machine.steps.delay_at, name, late, seconds)
+    _publish_beside_another(machine, rows, name)
+    machine.step(None, machine.steps.advance, seconds)
 
 
 def keep_crashing(
@@ -58,7 +83,7 @@ def keep_crashing(
     *,
     rows: list[Draft],
     name: str,
-    crashes: list[tuple[int, When]],
+    crashes: list[tuple[int | str, When]],
     seconds: float,
     order: int,
 ) -> None:
@@ -70,3 +95,25 @@ def keep_crashing(
             machine.step(None, steps.start, name, timedelta(0), 0.0)
         machine.step(None, steps.crash_at, name, statement, when)
         machine.step(None, steps.advance, seconds)
+
+
+def _one_that_runs(machine: CrashAndResume, name: str, order: int) -> str:
+    """This one if it runs, else another one that does, started if need be."""
+    steps = machine.steps
+    for each in (name, *machine.hosts):
+        if steps.runs(each):
+            return each
+    down = steps.first_down(machine.hosts)
+    if down is None:
+        return name  # all are about to stop
+    machine.step(order, steps.start, down, timedelta(0), 0.0)
+    return down
+
+
+def _publish_beside_another(machine: CrashAndResume, rows: list[Draft], name: str) -> None:
+    """Have an instance publish, and see that another one runs that can go on."""
+    steps = machine.steps
+    machine.step(None, steps.publish, rows, name)
+    other = steps.first_down(machine.hosts)
+    if other is not None and not any(steps.runs(each) for each in machine.hosts if each != name):
+        machine.step(None, steps.start, other, timedelta(0), 0.0)

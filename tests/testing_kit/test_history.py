@@ -380,6 +380,14 @@ RIGHT: dict[str, Story] = {
     .claims("b", 1)
     .publishes(1)
     .finishes("b", 1),
+    "an id used again, of a row that nobody knew of": Story()
+    ._add(Unsure, "a", queue="", text="a row may be there")
+    .handles("a", 1)
+    .publishes(1)
+    .claims("b", 1, 2)
+    .begins("b", 1, 2)
+    .ends("b", 1, 2)
+    .finishes("b", 1, 2),
     "an id used again, after a crash at the settlement": Story()
     .publishes(1)
     .claims("a", 1)
@@ -497,6 +505,18 @@ def test_an_id_that_is_free_again_may_come_back_as_a_dead_letter() -> None:
     story._add(events.Claimed, "b", locked_until=None, **dead)
     with pytest.raises(InvariantViolation, match="claimed after it was finished"):
         History(story.events).check_all()
+
+
+def test_a_row_that_nobody_knew_of_excuses_no_claim_of_one_that_was_finished() -> None:
+    story = (
+        Story()
+        ._add(Unsure, "a", queue="", text="a row may be there")
+        .publishes(1)
+        .handles("a", 1)
+        .claims("b", 1, 2)
+    )
+    with pytest.raises(InvariantViolation, match="claimed after it was finished"):
+        story.history.none_settled_twice()
 
 
 def test_a_long_row_is_told_in_part() -> None:

@@ -1,0 +1,8 @@
+"""The examples here import each other by plain names, as scripts do."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
