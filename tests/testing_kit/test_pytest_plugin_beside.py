@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+import hypothesis  # noqa: F401 - as trio
 import pytest
+import trio  # noqa: F401 - pytester forgets what a run in this process imports, and would do so for each
 
-# pytester forgets what a run in this process imports: what is loaded here is not imported once more for each.
-import hypothesis.core
-import trio.testing
-
-import inboxkit_testing.stateful.running
-import inboxkit_testing.pytest_plugin
+import inboxkit_testing  # noqa: F401 - as trio
 
 OURS = """
 import anyio, pytest, sniffio
