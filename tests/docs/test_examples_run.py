@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sqlite3
 import subprocess
@@ -58,11 +57,9 @@ def place(inbox_db: str, request: pytest.FixtureRequest, tmp_path: Path) -> tupl
 
 def run(example: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-W", "error", str(EXAMPLES / f"{example}.py"), *arguments]
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(
         command,
         cwd=folder,
-        env=environment,
         capture_output=True,
         text=True,
         timeout=60,

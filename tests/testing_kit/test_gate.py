@@ -97,10 +97,7 @@ def test_the_first_each_time_gives_one_log(portable_url: str) -> None:
 def test_the_same_choices_give_the_same_log_on_both_backends(portable_url: str) -> None:
     all_logs = []
     for choices in ([2, 1], [1, 0, 2, 2, 1, 0, 1, 1], [5, 7, 3, 1] * 20):
-        runs = [
-            work_through(portable_url, backend, choices)
-            for backend in ("asyncio", "trio")
-        ]
+        runs = [work_through(portable_url, backend, choices) for backend in ("asyncio", "trio")]
         assert distinct([log for log, _ in runs]) == 1
         assert distinct([gate.schedule for _, gate in runs]) == 1
         assert distinct([gate.turns for _, gate in runs]) == 1
