@@ -21,7 +21,7 @@ from worlds.cells import Cell, open_cell
 
 settings.register_profile(
     "default",
-    max_examples=100,
+    max_examples=40,
     deadline=None,
     print_blob=True,
     phases=set(Phase) - {Phase.explain},  # traces every line; the timeline explains more
@@ -31,6 +31,7 @@ settings.register_profile(
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, database=None)
 settings.register_profile("nightly", settings.get_profile("default"), max_examples=2000)
 settings.load_profile("ci" if "CI" in os.environ else "default")
+settings.register_profile("thorough", max_examples=100)  # else as what is loaded
 
 CELLS = [
     ("inloop", "asyncio", 3),

@@ -1,4 +1,4 @@
-"""Each fault that is planted into the library is found by its property, in five of five fresh runs."""
+"""Each fault that is planted into the library is found by its property, in each of several fresh runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from worlds.history import Broken
 from worlds.mutants import MUTANTS, PUBLISHED, Mutant, slow_answers
 from worlds.schedule import Schedule
 
-RUNS = 5
+RUNS = 5 if settings().max_examples >= 100 else 2
 EXAMPLES = 200
 """Of each property on SQLite."""
 
@@ -25,7 +25,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cell]:
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[f"{n}-{m.name}" for n, m in enumerate(MUTANTS)])
-def test_a_planted_fault_is_found_in_five_of_five_runs(
+def test_a_planted_fault_is_found_in_every_run(
     mutant: Mutant, world: Cell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutant.plant(monkeypatch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
@@ -48,6 +49,18 @@ def _is_chosen(item: pytest.Item, options: Options) -> bool:
         return True
     is_full = {"sqlite", "postgres"}.issubset(options.databases)
     return is_full and item.get_closest_marker("if_chosen") is None
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Where no bytecode is to be written, the processes that tests start share some outside of the checkout."""
+    with pytest.MonkeyPatch.context() as patch:
+        if sys.dont_write_bytecode:
+            base = tmp_path_factory.getbasetemp()
+            shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+            patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+            patch.setenv("PYTHONPYCACHEPREFIX", str(shared / "bytecode"))
+        yield
 
 
 @pytest.fixture

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 import anyio
@@ -69,43 +71,64 @@ async def test_the_lease_is_renewed_each_half_minute(
 READ_LOCKED_UNTIL = """
 import sys
 url = sys.argv[1]
-if url.startswith("sqlite"):
-    import sqlite3
-    connection = sqlite3.connect(url.partition("///")[2])
-elif url.startswith("postgres"):
-    import psycopg
-    connection = psycopg.connect(url)
-else:
-    import pymysql
-    from urllib.parse import urlsplit
-    at = urlsplit(url)
-    connection = pymysql.connect(
-        host=at.hostname, port=at.port, user=at.username, password=at.password or "",
-        database=at.path[1:],
-    ).cursor()
-cursor = connection.execute("SELECT locked_until FROM report_jobs")
-((until,),) = (connection if isinstance(cursor, int) else cursor).fetchall()
-text = until if isinstance(until, str) else until.isoformat()
-print(text if "+" in text else text + "+00:00")  # MariaDB and MySQL keep UTC without saying so
+
+def read():
+    if url.startswith("sqlite"):
+        import sqlite3
+        connection = sqlite3.connect(url.partition("///")[2])
+    elif url.startswith("postgres"):
+        import psycopg
+        connection = psycopg.connect(url)
+    else:
+        import pymysql
+        from urllib.parse import urlsplit
+        at = urlsplit(url)
+        connection = pymysql.connect(
+            host=at.hostname, port=at.port, user=at.username, password=at.password or "",
+            database=at.path[1:],
+        )
+    cursor = connection.cursor()
+    cursor.execute("SELECT locked_until FROM report_jobs")
+    ((until,),) = cursor.fetchall()
+    connection.close()
+    return until if isinstance(until, str) else until.isoformat()
+
+for _ in sys.stdin:  # a line asks
+    text = read()
+    # MariaDB and MySQL keep UTC without saying so.
+    print(text if "+" in text else text + "+00:00", flush=True)
 """
+
+
+@contextmanager
+def another_process(url: str) -> Iterator[Callable[[], datetime]]:
+    """A process that reads when the lease ends, each time it is asked."""
+    command = [sys.executable, "-c", READ_LOCKED_UNTIL, url]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, bufsize=1, **pipes) as process:
+        asking, answers = process.stdin, process.stdout
+        assert asking
+        assert answers
+
+        def read() -> datetime:
+            asking.write("\n")
+            return datetime.fromisoformat(answers.readline().strip())
+
+        yield read
 
 
 async def test_another_process_sees_each_renewal(
     inbox_database: ObservedDatabase, virtual_clock: VirtualClock
 ) -> None:
-    def read() -> datetime:
-        command = [sys.executable, "-c", READ_LOCKED_UNTIL, inbox_database.url]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        return datetime.fromisoformat(done.stdout.strip())
-
     start = virtual_clock.now()
-    async with TestApp(service(inbox_database)) as app:
-        await app.publish(REPORTS, FIVE_MINUTES)
-        seen = [read() - start]
-        await app.advance(45 * SECOND)
-        for _ in range(9):
-            seen.append(read() - start)
-            await app.advance(30 * SECOND)
+    with another_process(inbox_database.url) as read:
+        async with TestApp(service(inbox_database)) as app:
+            await app.publish(REPORTS, FIVE_MINUTES)
+            seen = [read() - start]
+            await app.advance(45 * SECOND)
+            for _ in range(9):
+                seen.append(read() - start)
+                await app.advance(30 * SECOND)
     # A lease ends a minute after it was taken or renewed, give or take the token's microseconds.
     rounded = [timedelta(seconds=round(until.total_seconds(), 2)) for until in seen]
     assert rounded == [MINUTE + n * timedelta(seconds=30) for n in range(10)]

@@ -28,6 +28,18 @@ __all__ = [
 POSTGRES_URL_VARIABLE = "INBOXKIT_TEST_POSTGRES_URL"
 """Names a server to use in place of a throw-away one: ``postgresql://user@host:port/database``."""
 
+_END_SESSIONS = """
+DO $$ BEGIN
+    FOR look IN 1..200 LOOP
+        PERFORM pg_terminate_backend(pid) FROM pg_stat_activity
+            WHERE datname = '{name}' AND backend_type = 'client backend';
+        EXIT WHEN NOT FOUND;
+        PERFORM pg_sleep(0.001), pg_stat_clear_snapshot();
+    END LOOP;
+END $$
+"""
+"""DROP DATABASE looks only each 100 ms whether a session has ended, even one that its client has closed."""
+
 
 class PostgresServer:
     """A server on which tests make databases. Made by `postgres_server`; a context manager.
@@ -66,7 +78,9 @@ class PostgresServer:
 
     def drop_database(self, url: str) -> None:
         """Drop a database that `create_database` made, ending sessions that are left in it."""
-        self._execute(f'DROP DATABASE IF EXISTS "{_name_of(url)}" WITH (FORCE)')
+        name = _name_of(url)
+        self._execute(_END_SESSIONS.format(name=name))
+        self._execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
 
     @contextmanager
     def database(self, *, template: str | None = None) -> Iterator[str]:

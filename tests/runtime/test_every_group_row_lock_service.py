@@ -39,7 +39,7 @@ from inboxkit import (
 from inboxkit.every_group import EveryGroup
 from inboxkit_testing import TestApp, VirtualClock
 
-pytestmark = on("postgres", "mariadb", "mysql")
+pytestmark = on("postgres", "mariadb", "mysql", once=["mysql"])
 
 
 class Mail(Inbox, table="locked_group_mails"):

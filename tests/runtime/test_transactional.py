@@ -91,13 +91,13 @@ KEYED: Queue = InboxQueue(Keyed, "keyed", Work)
 
 CELLS = [
     pytest.param(*cell.values, queue, id=f"{cell.id}-{queue.name}", marks=cell.marks)
-    for cell in cells("sqlite", "postgres", "mariadb", "mysql")
+    for cell in cells("sqlite", "postgres", "mariadb", "mysql", once=())
     for queue in (LEASED, LOCKED, KEYED)
     if (cell.values[0], queue) != ("sqlite", LOCKED)
 ]
 every_cell = pytest.mark.parametrize(("inbox_db", "inbox_backend", "queue"), CELLS)
 on_sqlite = on("sqlite")
-on_servers = on("postgres", "mariadb", "mysql")
+on_servers = on("postgres", "mariadb", "mysql", once=["mariadb"])
 
 Answer = Callable[[TransactionalDelivery], Awaitable[Outcome | None]]
 

@@ -94,9 +94,9 @@ def test_rows_beyond_the_databases_limits_are_split(
     async def test(db: Database) -> None:
         bench = Bench(db, generated(table))
         await bench.create()
-        ids = await bench.insert(*({"a": n, "b": None} for n in range(40_000)), described=False)
+        ids = await bench.insert(*({"a": n, "b": None} for n in range(33_000)), described=False)
         assert ids == sorted(set(ids))
-        assert len(ids) == 40_000
+        assert len(ids) == 33_000
 
     with_database(test)
 

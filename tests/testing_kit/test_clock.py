@@ -59,12 +59,12 @@ def test_a_day_of_short_sleeps_ends_on_the_second(backend: BackendName) -> None:
     clock = VirtualClock()
 
     async def main() -> datetime:
-        for _ in range(86_400):
-            await clock.sleep(1)
+        for _ in range(8_640):
+            await clock.sleep(10)
         return clock.now()
 
     assert run(main, backend=backend, clock=clock) == START + timedelta(days=1)
-    assert clock.jumps == 86_400
+    assert clock.jumps == 8_640
 
 
 def test_sleep_until_is_exact_to_the_microsecond_over_forty_years(backend: BackendName) -> None:

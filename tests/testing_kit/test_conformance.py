@@ -151,7 +151,7 @@ def examples() -> list[str]:
 def run(pytester: pytest.Pytester, text: str, *options: str) -> pytest.RunResult:
     pytester.makepyfile(test_mine=text)
     plugins = ("-p", "no:cacheprovider", "-p", "no:asyncio", "-p", "no:trio")
-    return pytester.runpytest_subprocess(*plugins, *options)
+    return pytester.runpytest_inprocess(*plugins, *options)
 
 
 def test_examples_of_the_documentation_run_as_they_stand(pytester: pytest.Pytester) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import anyio
 import pytest
 
@@ -15,6 +17,8 @@ from inboxkit_testing import (
     run,
 )
 from inboxkit_testing.backends import BackendName
+
+from .conftest import CELLS, url_for
 
 Cell = tuple[str, BackendName]
 
@@ -39,9 +43,19 @@ class Two:
             return [row[0] for row in await database.fetch("SELECT n FROM t ORDER BY n")]
 
 
-@pytest.fixture(params=[False, True], ids=["free", "gated"])
-def two(request: pytest.FixtureRequest, cell: Cell) -> Two:
-    return Two(cell, gated=request.param)
+# The gate stands before the driver, so that it is enough to see it before one of each kind.
+PLACES = [
+    pytest.param((cell, gated), id=f"{'-'.join(cell)}-{'gated' if gated else 'free'}")
+    for cell in CELLS
+    for gated in (False, True)
+    if not gated or cell[0] in {"inloop", "psycopg"}
+]
+
+
+@pytest.fixture(params=PLACES)
+def two(request: pytest.FixtureRequest, tmp_path: Path) -> Two:
+    (driver, backend), gated = request.param
+    return Two((url_for(driver, request, tmp_path), backend), gated=gated)
 
 
 def test_clean_up_cannot_write(two: Two) -> None:

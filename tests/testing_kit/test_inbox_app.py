@@ -109,6 +109,6 @@ async def test_a_service_that_cannot_start_says_so(inbox_app: Start) -> None:
 
 def test_a_sync_test_is_told_that_it_must_be_async(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_sync(inbox_app): pass")
-    result = pytester.runpytest_subprocess("-p", "no:asyncio", "-p", "no:trio")
+    result = pytester.runpytest_inprocess("-p", "no:asyncio", "-p", "no:trio", "-p", "no:xdist")
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*the test that uses it must be async*"])

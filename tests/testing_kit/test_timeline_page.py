@@ -183,7 +183,7 @@ async def test_skips(virtual_clock):
 def test_failing_tests_leave_their_timelines(pytester: pytest.Pytester) -> None:
     source = FAILING.replace("locked_until: object", "locked_until: datetime | None")
     pytester.makepyfile(test_it="from datetime import datetime\n" + source)
-    result = pytester.runpytest_subprocess(
+    result = pytester.runpytest_inprocess(
         *("-p", "no:asyncio", "-p", "no:trio", "-p", "no:xdist", "-p", "no:cacheprovider"),
         *("--inbox-backend=asyncio", "--inbox-db=sqlite-inloop", "--inbox-timeline=deep/folder"),
     )
@@ -199,7 +199,7 @@ def test_failing_tests_leave_their_timelines(pytester: pytest.Pytester) -> None:
     assert page.texts["h1"] == ["test_it.py::test_fails[sqlite-inloop-asyncio-a/b]"]
     assert {"one", "world"} <= set(page.data["instances"])
     # Without the option there is no page, and the lines are shown all the same.
-    again = pytester.runpytest_subprocess(
+    again = pytester.runpytest_inprocess(
         *("-p", "no:asyncio", "-p", "no:trio", "-p", "no:xdist", "-p", "no:cacheprovider"),
         *("--inbox-backend=asyncio", "--inbox-db=sqlite-inloop", "-k", "fails or given"),
     )
