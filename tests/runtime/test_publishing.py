@@ -153,6 +153,36 @@ async def test_a_column_beside_the_message(
     assert (published.id, published.queue) == (id, "heads")  # type: ignore[attr-defined]
 
 
+async def test_a_row_is_told_of_when_it_is_there_for_all(
+    inbox_database: Database, virtual_clock: VirtualClock, timeline: Timeline
+) -> None:
+    """With its commit; what is rolled back, alone or with what is around it, is not told of."""
+    await create(inbox_database, Job)
+    broker = Broker(inbox_database)
+
+    def told() -> list[Any]:
+        return [event.id for event in timeline.of(events.Published)]  # type: ignore[attr-defined]
+
+    async with inbox_database.transaction() as tx:
+        first = await broker.publish(JOBS, Work(1), within=tx)
+        async with tx.transaction() as nested:
+            second = await broker.publish(JOBS, Work(2), within=nested)
+        with pytest.raises(ZeroDivisionError):
+            async with tx.transaction() as nested:
+                await broker.publish(JOBS, Work(3), within=nested)
+                raise ZeroDivisionError
+        assert told() == []
+    assert told() == [first, second]
+    with pytest.raises(ZeroDivisionError):
+        async with inbox_database.transaction() as tx:
+            await broker.publish(JOBS, Work(4), within=tx)
+            raise ZeroDivisionError
+    async with inbox_database.connection() as connection:
+        third = await broker.publish(JOBS, Work(5), within=connection)
+    assert told() == [first, second, third]
+    assert await table(inbox_database, Job, "id") == [(first,), (second,), (third,)]
+
+
 async def test_the_group_is_the_queues_name_and_nothing_else(
     inbox_database: Database, virtual_clock: VirtualClock
 ) -> None:

@@ -158,10 +158,10 @@ BREAKS: list[tuple[str, Story, Callable[[History], Any], int, tuple[str, ...]]] 
         .begins("a", 1)
         .ends("a", 1)
         .hears_nothing("a", 1)
-        .claims("b", 1, lease=None)
-        .begins("b", 1)
-        .ends("b", 1, outcome="lost")
-        .loses("b", 1),
+        .claims("b", 1, 2, lease=None)
+        .begins("b", 1, 2)
+        .ends("b", 1, 2, outcome="lost")
+        .loses("b", 1, 2),
         lambda h: h.nothing_lost(left=[]),
         1,
         ("world", "b"),
@@ -412,6 +412,32 @@ RIGHT: dict[str, Story] = {
     .ends("a", 1)
     .crashes("a")
     .handles("b", 1),
+    "an id used again by what a handler published, which heard no answer": Story()
+    .publishes(1, 2)
+    .handles("a", 1)
+    .claims("a", 2)
+    .begins("a", 2)
+    .ends("a", 2, outcome="OutcomeUnknownError")
+    .retries("a", 2)
+    .handles("a", 1)
+    .handles("a", 2, 2),
+    "an id used again by what a handler published, which was killed": Story()
+    .publishes(1, 2)
+    .handles("a", 1)
+    .claims("a", 2)
+    .begins("a", 2)
+    .crashes("a")
+    .handles("b", 1)
+    .after(30)
+    .handles("b", 2, 2),
+    "an id used again by what was published within a commit whose answer was lost": Story()
+    .publishes(1, 2)
+    .handles("a", 2)
+    .claims("a", 1)
+    .begins("a", 1)
+    .ends("a", 1)
+    .settles_unheard("a", 1)
+    .handles("a", 2),
     "a settlement whose answer was lost with the session that held the row": Story()
     .publishes(1)
     .claims("a", 1, lease=None)
