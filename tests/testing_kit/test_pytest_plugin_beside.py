@@ -7,6 +7,7 @@ import pytest
 import trio  # noqa: F401 - pytester forgets what a run in this process imports, and would do so for each
 
 import inboxkit_testing  # noqa: F401 - as trio
+from inboxkit_testing import servers
 
 OURS = """
 import anyio, pytest, sniffio
@@ -331,22 +332,18 @@ def test_fixtures_that_examples_share_are_refused(pytester: pytest.Pytester) -> 
     result.stdout.fnmatch_lines(["all examples of @given would share the fixture 'tmp_path'*"])
 
 
-UNAVAILABLE = """
-import inboxkit_testing.servers as servers
-def none_here():
-    raise servers.ServerUnavailableError("no server today")
-servers.postgres_server = none_here
-"""
-
-
 @pytest.mark.parametrize(("required", "outcome"), [("", "skipped"), ("sqlite, postgres", "errors")])
 def test_a_missing_server_skips_unless_it_is_required(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, required: str, outcome: str
 ) -> None:
     monkeypatch.setenv("INBOXKIT_REQUIRE", required)
-    pytester.makeconftest(UNAVAILABLE)
+
+    def none_here() -> None:
+        raise servers.ServerUnavailableError("no server today")
+
+    monkeypatch.setattr(servers, "postgres_server", none_here)
     pytester.makepyfile("async def test_it(inbox_database): ...")
-    result = pytester.runpytest_subprocess(*ALONE, "--inbox-db=postgres", "-rs")
+    result = pytester.runpytest_inprocess(*ALONE, "--inbox-db=postgres", "-rs")
     result.assert_outcomes(**{outcome: 2})
     result.stdout.fnmatch_lines(["*no server today*"])
 
