@@ -76,9 +76,7 @@ class RecordedScript(Generic[T]):
             statement = next(steps)
             while True:
                 operation = self._about_to_send(statement) if faults.has_any else None
-                if operation is not None and (
-                    refusal := faults.refusal_of(operation)
-                ) is not None:
+                if operation is not None and (refusal := faults.refusal_of(operation)) is not None:
                     statement = steps.throw(refusal)
                     continue
                 recorded = self._note("statement", statement)
