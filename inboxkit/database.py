@@ -295,8 +295,12 @@ class Database(AsyncOnly):
 
         On SQLite a script that is not a ``"read"`` takes its turn among this database's writers.
         """
-        async with self._lent() as connection:
+        pool = self._open_pool()
+        connection = await pool.acquire()
+        try:
             return await connection.run(script)
+        finally:
+            await pool.release(connection)
 
     async def read_clock(self) -> Reading:
         """Read the clock as a script does: where it is the server's, by asking it."""

@@ -49,12 +49,14 @@ class Admission:
         """
         driver = self._driver
         operation = describe()
-        await driver.check_alive(operation.name)
+        if driver.switch.is_thrown:
+            await driver.check_alive(operation.name)
         if asks and driver.time.gate is not None:
             operation = await self._turn(operation, describe, block)
         if driver.faults.has_any or driver.link.is_cut:
             operation = await self._through_troubles(operation, describe, block, asks)
-        await driver.check_alive(operation.name)
+        if driver.switch.is_thrown:
+            await driver.check_alive(operation.name)
         if (refusal := driver.faults.refusal_of(operation)) is not None:
             raise refusal
         return operation

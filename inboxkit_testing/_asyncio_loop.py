@@ -31,6 +31,9 @@ __all__ = ["AsyncioBackend"]
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
+_MOST_PASSES = 16
+"""How often the loop turns without a look at I/O while no answer is awaited: a look is a system call."""
+
 _RESOLUTION = time.get_clock_info("monotonic").resolution
 """asyncio fires a timer that is due in less than this."""
 
@@ -91,6 +94,7 @@ class VirtualSelector(selectors.BaseSelector):
     def __init__(self, keeper: Timekeeper) -> None:
         self.keeper = keeper
         self._real = selectors.DefaultSelector()
+        self._passes = 0
 
     def poll(self, wait: float) -> list[tuple[selectors.SelectorKey, int]]:
         """What has come, after at most so many real seconds."""
@@ -99,9 +103,15 @@ class VirtualSelector(selectors.BaseSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Poll; where nothing came and nothing can run, do what the timekeeper decides."""
         keeper = self.keeper
-        events = self.poll(0)
         # asyncio passes 0 when callbacks are ready or a timer is due.
-        if events or (timeout is not None and timeout <= 0):
+        is_ready = timeout is not None and timeout <= 0
+        if is_ready and self._passes < _MOST_PASSES and not keeper.is_busy():
+            self._passes += 1
+            keeper.progress()
+            return []
+        self._passes = 0
+        events = self.poll(0)
+        if events or is_ready:
             keeper.progress()
             return events
         deadline = math.inf if timeout is None else _due_at(keeper.now_seconds + timeout)

@@ -42,6 +42,9 @@ class ChosenLoop(VirtualLoop):
     def __init__(self, keeper: Timekeeper, choose: Choose) -> None:
         self._choose = choose
         self._ready_steps: list[_Call] = []
+        self._last_called: list[_Call] | None = None
+        """Steps called for one right after the other, which become ready together; None: the last that
+        was called for is something else."""
         self._births: WeakKeyDictionary[asyncio.Task[Any], int] = WeakKeyDictionary()
         self._born = 0
         self._chosen = 0
@@ -57,30 +60,45 @@ class ChosenLoop(VirtualLoop):
         """As usual, but for the steps of tasks."""
         task = getattr(callback, "__self__", None)
         if not isinstance(task, asyncio.Task):
+            self._last_called = None
             return super().call_soon(callback, *args, context=context)
         if (birth := self._births.get(task)) is None:
             # Its first step is called for when it is made.
             self._born = self._births[task] = birth = self._born + 1
         step = _Call(birth, callback, args, self, context)
-        super().call_soon(self._is_ready, step)
+        if self._last_called is None:
+            self._last_called = [step]
+            super().call_soon(self._are_ready, self._last_called)
+        else:
+            self._last_called.append(step)
         return step
 
-    def _is_ready(self, step: _Call) -> None:
-        step.ready_since = self._chosen
-        self._ready_steps.append(step)
-        if len(self._ready_steps) == 1:
-            super().call_soon(self._run_a_step)
+    def _are_ready(self, steps: list[_Call]) -> None:
+        if steps is self._last_called:
+            self._last_called = None
+        for step in steps:
+            step.ready_since = self._chosen
+        if not self._ready_steps:
+            self._run_a_step_soon()
+        self._ready_steps += steps
+
+    def _run_a_step_soon(self) -> None:
+        self._last_called = None
+        super().call_soon(self._run_a_step)
 
     def _run_a_step(self) -> None:
-        self._ready_steps.sort(key=lambda step: (step.ready_since, step.birth))
+        ready = self._ready_steps
         self._chosen += 1
-        count = len(self._ready_steps)
-        step = self._ready_steps.pop(self._choose(count) if count > 1 else 0)
+        if len(ready) == 1:
+            step = ready.pop()
+        else:
+            ready.sort(key=_age)
+            step = ready.pop(self._choose(len(ready)))
         try:
             step.run()
         finally:
             if self._ready_steps:  # after those that this one has made ready
-                super().call_soon(self._run_a_step)
+                self._run_a_step_soon()
 
     def call_soon_threadsafe(
         self,
@@ -97,6 +115,7 @@ class ChosenLoop(VirtualLoop):
     def _take_from_threads(self) -> bool:
         if not self._from_threads:
             return False
+        self._last_called = None
         super().call_soon(self._from_threads.popleft().run)
         return True
 
@@ -159,6 +178,10 @@ class _Call(asyncio.Handle):
             callback(*args)
         else:
             context.run(callback, *args)
+
+
+def _age(step: _Call) -> tuple[int, int]:
+    return step.ready_since, step.birth
 
 
 def _wake() -> None:

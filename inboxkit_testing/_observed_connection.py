@@ -188,7 +188,7 @@ class ObservedConnection:
         run = RecordedScript(
             script, recording=self._recording, faults=self._faults, connection=self.number
         )
-        if self._faults.closes_connection_of(operation):
+        if self._faults.has_any and self._faults.closes_connection_of(operation):
             await self._break()
         try:
             result = await self._inner.run(run.script)
@@ -285,6 +285,8 @@ class ObservedConnection:
 
     async def _exchange(self, operation: Operation, send: Callable[[], Awaitable[T]]) -> T:
         """Send it; where a fault says so, have the server fail it or end the session first."""
+        if not self._faults.has_any:
+            return await send()
         for statement in self._faults.errors_of(operation):
             await self._inner.execute(statement)
         if self._faults.closes_connection_of(operation):
@@ -320,11 +322,13 @@ class ObservedConnection:
         last = operations[-1]
         if self._is_server and last.commits:
             mail_of(self._driver.time.keeper).written()
-        if any(self._faults.crashes_after(operation) for operation in operations):
+        faults = self._faults
+        if faults.has_any and any(faults.crashes_after(each) for each in operations):
             self._driver.crash_nowait()
         # Also one that was killed by another task while this was in flight.
-        await self._driver.check_alive(last.name)
-        if not any(self._faults.loses_reply_of(operation) for operation in operations):
+        if self._driver.switch.is_thrown:
+            await self._driver.check_alive(last.name)
+        if not faults.has_any or not any(faults.loses_reply_of(each) for each in operations):
             return
         self.terminate()
         if not last.commits:

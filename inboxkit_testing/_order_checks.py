@@ -93,7 +93,8 @@ def never_before_due(history: History) -> None:
                 text = f"it was handed out at {event.at.isoformat()} and is due at {event.due.isoformat()}"
                 broken(history, "never_before_due", life.row, text, life.published, moment)
             if isinstance(event, events.Retried):
-                put_off = moment
+                # "At once" is by no clock: another host's may be behind.
+                put_off = moment if event.delay else None
             elif isinstance(event, events.Claimed):
                 due = put_off.event.due if put_off is not None else None
                 if due is not None and event.at < due:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from inboxkit._sql.statement import Reading, Script, Statement, Steps
 from inboxkit.errors import DatabaseError
@@ -13,6 +13,10 @@ from .recording import Kind, Recorded, Recording
 __all__ = ["CrashHere", "RecordedScript"]
 
 T = TypeVar("T")
+
+_BEGIN: Final = Statement("begin", "BEGIN", returns_rows=False)
+_COMMIT: Final = Statement("commit", "COMMIT", returns_rows=False)
+_ROLLBACK: Final = Statement("rollback", "ROLLBACK", returns_rows=False)
 
 
 class CrashHere(BaseException):
@@ -46,7 +50,7 @@ class RecordedScript(Generic[T]):
         """Note the COMMIT after the driver has returned; None where there was none."""
         if not self._has_begun:
             return None
-        recorded = self._note("commit", Statement("commit", "COMMIT", returns_rows=False))
+        recorded = self._note("commit", _COMMIT)
         self._recording.answered(recorded)
         return self._commit(recorded.number)
 
@@ -54,7 +58,7 @@ class RecordedScript(Generic[T]):
         """Note what the driver raised."""
         if not self._has_begun:
             return
-        recorded = self._note("rollback", Statement("rollback", "ROLLBACK", returns_rows=False))
+        recorded = self._note("rollback", _ROLLBACK)
         if isinstance(error, DatabaseError | CrashHere):
             self._recording.answered(recorded)
         else:
@@ -63,15 +67,16 @@ class RecordedScript(Generic[T]):
     def _steps(self, reading: Reading) -> Steps[T]:
         # The clock is read after BEGIN, so that is done.
         if self._script.transaction != "none":
-            begun = self._note("begin", Statement("begin", "BEGIN", returns_rows=False))
+            begun = self._note("begin", _BEGIN)
             self._recording.answered(begun)
             self._has_begun = True
         steps = self._script.steps(reading)
+        faults = self._faults
         try:
             statement = next(steps)
             while True:
-                operation = self._about_to_send(statement)
-                if (refusal := self._faults.refusal_of(operation)) is not None:
+                operation = self._about_to_send(statement) if faults.has_any else None
+                if operation is not None and (refusal := faults.refusal_of(operation)) is not None:
                     statement = steps.throw(refusal)
                     continue
                 recorded = self._note("statement", statement)
@@ -84,15 +89,16 @@ class RecordedScript(Generic[T]):
                     statement = steps.throw(error)
                     continue
                 self._recording.answered(recorded, answer)
-                self._crash_if(self._faults.crashes_after(operation))
+                if operation is not None:
+                    self._crash_if(faults.crashes_after(operation))
                 statement = steps.send(answer)
         except StopIteration as stop:
             result: T = stop.value
         finally:
             steps.close()
-        if self._has_begun:
+        if self._has_begun and faults.has_any:
             ending = self._commit(self._recording.next_number)
-            self._crash_if(self._faults.crashes_before(ending))
+            self._crash_if(faults.crashes_before(ending))
         return result
 
     def _about_to_send(self, statement: Statement) -> Operation:

@@ -97,7 +97,10 @@ class Timekeeper:
         return bool(self._in_flight) or self._threads() > 0
 
     def _threads(self) -> int:
-        return sum(limiter.borrowed_tokens for limiter in self.limiters)
+        working = 0
+        for limiter in self.limiters:
+            working += limiter.borrowed_tokens
+        return working
 
     def check_sleep(self, seconds: float) -> None:
         """Refuse a sleep of a task inside a block of its own.
@@ -210,13 +213,13 @@ class Timekeeper:
         return None if self.are_lock_waits(len(self._in_flight)) else 0.0
 
     def _let_something_go_on(self) -> bool:
-        if any(hook() for hook in self.idle_hooks):
+        if _any_goes_on(self.idle_hooks):
             return True
         if self._settlers:
             # One at a time: what this one does must have happened before the next may say so.
             self._settlers.popleft().set()
             return True
-        return any(hook() for hook in self.last_hooks)
+        return _any_goes_on(self.last_hooks)
 
     def _move_to(self, when: float) -> None:
         if when <= self.now_seconds:
@@ -314,6 +317,13 @@ class Timekeeper:
             f"neither time nor an answer will bring{self._list_in_flight()}. Where real I/O is awaited, open "
             "`clock.external(label)` around it"
         )
+
+
+def _any_goes_on(hooks: list[Callable[[], bool]]) -> bool:
+    for hook in hooks:  # noqa: SIM110 - asked at each idle moment, and a generator costs more than they do
+        if hook():
+            return True
+    return False
 
 
 def _sleep_in(block: Block, seconds: float) -> SleepInTransactionError:

@@ -14,6 +14,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import anyio
 
@@ -97,13 +98,17 @@ class StatementGate:
     def begin(self, keeper: Timekeeper) -> None:
         """Start anew for a run; for the kit."""
         self._keeper = keeper
+        self._begin_anew()
+        keeper.rewinds.append(self._begin_anew)
+        keeper.idle_hooks.append(self._let_one_through)
+        keeper.stall_notes.append(self._describe)
+
+    def _begin_anew(self) -> None:
         self._waiting = []
         self._arrivals = 0
         self._schedule = []
         self._taken_before = 0
         self._taken = []
-        keeper.idle_hooks.append(self._let_one_through)
-        keeper.stall_notes.append(self._describe)
 
     async def turn(
         self,
@@ -198,7 +203,11 @@ class _Waiting:
 
 
 def _name_of_task() -> str:
-    name = anyio.get_current_task().name or ""
+    return _without_numbers(anyio.get_current_task().name or "")
+
+
+@lru_cache(maxsize=1024)
+def _without_numbers(name: str) -> str:
     # asyncio's own names count all tasks of the process, and trio's of a callable without a name tell
     # where it lies in memory, so they sort differently in each run.
     return "" if _NUMBERED_TASK.fullmatch(name) else _ADDRESS.sub("", name)

@@ -168,6 +168,9 @@ class SqliteConnection:
             self._leave_turn()
 
     async def _take_turn(self, name: str) -> None:
+        if self._turnstile.enter_nowait():  # what is done in the turn begins with a checkpoint
+            self._has_turn = True
+            return
         # Outside the clock's bracket: who waits here has sent nothing, and time may pass.
         if not await self._turnstile.enter(timeout=self._timeout):
             raise DatabaseBusyError(

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
+from typing import Final, NoReturn
 
 from inboxkit.errors import ConnectError, ConstraintError, DatabaseBusyError, DatabaseError
 
-__all__ = ["check_exists", "check_writable", "cure_of", "is_locked", "translated"]
+__all__ = [
+    "SQLITE_ERRORS",
+    "check_exists",
+    "check_writable",
+    "cure_of",
+    "is_locked",
+    "translate",
+]
 
 _BY_EFFECTIVE_IDS = os.access in os.supports_effective_ids
 
@@ -19,22 +25,24 @@ def is_locked(error: sqlite3.Error) -> bool:
     return _primary(error) in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
-@contextmanager
-def translated(name: str, limit: str, path: str) -> Iterator[None]:
-    """Raise what SQLite raises as inboxkit's errors; none of them changed anything.
+SQLITE_ERRORS: Final = (sqlite3.Error, sqlite3.Warning, OverflowError, UnicodeEncodeError)
+"""What the module `sqlite3` raises for a statement; for `translate`."""
+
+
+def translate(error: Exception, name: str, limit: str, path: str) -> NoReturn:
+    """Raise what SQLite has raised as inboxkit's error; none of them changed anything.
 
     Args:
+        error: One of `SQLITE_ERRORS`.
         name: The statement's name.
         limit: How long a statement may take, for the message of one that was stopped.
         path: The file, for the message of one that cannot be written.
     """
-    try:
-        yield
-    except sqlite3.IntegrityError as error:
+    if isinstance(error, sqlite3.IntegrityError):
         raise ConstraintError(
             f"{name}: {error}", statement=name, constraint=_constraint(error)
         ) from error
-    except (sqlite3.Error, sqlite3.Warning) as error:
+    if isinstance(error, sqlite3.Error | sqlite3.Warning):
         if isinstance(error, sqlite3.Error) and is_locked(error):
             raise DatabaseBusyError(f"{name}: {error}; nothing happened", statement=name) from error
         if _primary(error) == sqlite3.SQLITE_INTERRUPT:
@@ -43,14 +51,13 @@ def translated(name: str, limit: str, path: str) -> Iterator[None]:
                 statement=name,
             ) from error
         raise DatabaseError(f"{name}: {error}{cure_of(error, path)}", statement=name) from error
-    except (OverflowError, UnicodeEncodeError) as error:
-        # An integer of more than 64 bits, or a lone surrogate in a text: refused by the module
-        # sqlite3 itself. The error's own text would show the value.
-        kind = "an integer of more than 64 bits" if isinstance(error, OverflowError) else "a text"
-        raise DatabaseError(
-            f"{name}: SQLite cannot hold {kind} that was given as an argument; nothing was executed",
-            statement=name,
-        ) from None
+    # An integer of more than 64 bits, or a lone surrogate in a text: refused by the module
+    # sqlite3 itself. The error's own text would show the value.
+    kind = "an integer of more than 64 bits" if isinstance(error, OverflowError) else "a text"
+    raise DatabaseError(
+        f"{name}: SQLite cannot hold {kind} that was given as an argument; nothing was executed",
+        statement=name,
+    ) from None
 
 
 def cure_of(error: BaseException, path: str) -> str:

@@ -10,13 +10,13 @@ import itertools
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 
 from inboxkit._db.placeholders import check_arguments, parse
 from inboxkit._db.scripts import question_of
-from inboxkit._db.sqlite_errors import cure_of, is_locked, translated
+from inboxkit._db.sqlite_errors import SQLITE_ERRORS, cure_of, is_locked, translate
 from inboxkit._sql import server_time
 from inboxkit._sql.statement import Answer, Reading, Script, Statement
 from inboxkit.abc import ServerClock
@@ -109,17 +109,22 @@ class SqliteSession:
             )
 
         def run() -> Answer:
-            with closing(connection.execute(parsed.text, statement.parameters)) as cursor:
+            cursor = connection.execute(parsed.text, statement.parameters)
+            try:
                 if cursor.description is None:
                     return Answer(rowcount=cursor.rowcount)
                 rows = cursor.fetchall()
-                columns = tuple(column[0] for column in cursor.description)
+                columns = tuple([column[0] for column in cursor.description])
                 return Answer(columns, rows, len(rows) if parsed.writes else -1)
+            finally:
+                cursor.close()
 
-        with translated(statement.name, self._limit, self._path):
+        try:
             if parsed.writes and not self._begun:
                 return self._patiently(run, statement.name)
             return run()
+        except SQLITE_ERRORS as error:
+            translate(error, statement.name, self._limit, self._path)
 
     def run(self, script: Script[T]) -> T:
         """Run a script from BEGIN to COMMIT, in one go."""
@@ -139,11 +144,13 @@ class SqliteSession:
     def begin(self, name: str, *, write: bool) -> None:
         """Begin a transaction, with the write lock if it is to write."""
         connection = self._open
-        with translated(name, self._limit, self._path):
+        try:
             if write:
                 self._patiently(lambda: connection.execute("BEGIN IMMEDIATE"), name)
             else:
                 connection.execute("BEGIN")
+        except SQLITE_ERRORS as error:
+            translate(error, name, self._limit, self._path)
         self._begun = True
 
     def commit(self, name: str) -> None:
@@ -159,10 +166,11 @@ class SqliteSession:
                 statement=name,
             )
         try:
-            with translated(name, self._limit, self._path):
-                connection.execute("COMMIT")
-        except BaseException:
+            connection.execute("COMMIT")
+        except BaseException as error:
             self.rollback()
+            if isinstance(error, SQLITE_ERRORS):
+                translate(error, name, self._limit, self._path)
             raise
 
     def rollback(self) -> None:
@@ -170,8 +178,10 @@ class SqliteSession:
         connection = self._open
         self._begun = False
         if connection.in_transaction:
-            with translated("rollback", self._limit, self._path):
+            try:
                 connection.execute("ROLLBACK")
+            except SQLITE_ERRORS as error:
+                translate(error, "rollback", self._limit, self._path)
 
     def close(self) -> None:
         """Close the connection; what was not committed is undone.
@@ -242,6 +252,8 @@ class SqliteSession:
         SQLite's own busy handler cannot be interrupted (3.40), so a cancelled wait would go on to
         its end: this one is off meanwhile, and the waiting is done here, in its rhythm.
         """
+        if not self._timeout:  # there is no busy handler, and nobody is waited for
+            return self._at_once(attempt, name)
         waited = 0.0
         with self._no_busy_handler():
             for pause in itertools.chain(_PAUSES, itertools.repeat(0.1)):
@@ -251,22 +263,30 @@ class SqliteSession:
                     if not is_locked(error):
                         raise
                     if waited >= self._timeout or self._stopping.wait(pause):
-                        raise DatabaseBusyError(
-                            f"{name}: another connection kept the database locked for "
-                            f"{waited:.1f} s; nothing happened",
-                            statement=name,
-                        ) from error
+                        raise _kept_locked(name, waited) from error
                 waited += pause
         raise AssertionError("unreachable")
+
+    def _at_once(self, attempt: Callable[[], T], name: str) -> T:
+        try:
+            return attempt()
+        except sqlite3.OperationalError as error:
+            if not is_locked(error):
+                raise
+            raise _kept_locked(name, 0.0) from error
 
     @contextmanager
     def _no_busy_handler(self) -> Iterator[None]:
         connection = self._open
-        if not self._timeout:  # it has none
-            yield
-            return
         connection.execute("PRAGMA busy_timeout = 0")
         try:
             yield
         finally:
             connection.execute(f"PRAGMA busy_timeout = {round(self._timeout * 1000)}")
+
+
+def _kept_locked(name: str, seconds: float) -> DatabaseBusyError:
+    return DatabaseBusyError(
+        f"{name}: another connection kept the database locked for {seconds:.1f} s; nothing happened",
+        statement=name,
+    )

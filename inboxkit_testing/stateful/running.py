@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import unittest
 from collections.abc import Generator, Iterator
@@ -39,12 +40,18 @@ def current_cell() -> Cell | None:
 def in_cell(cell: Cell) -> Iterator[None]:
     """Machines that are made in the block run there; it is closed at the end."""
     _cells.append(cell)
+    is_frozen = gc.get_freeze_count() > 0
+    if not is_frozen:
+        # What lives already lives on: to look through it again and again is a tenth of each example.
+        gc.freeze()
     # What goes wrong goes wrong on purpose, hundreds of times; the timeline tells of the one that counts.
     logger = logging.getLogger("inboxkit")
     propagates, logger.propagate = logger.propagate, False
     try:
         yield
     finally:
+        if not is_frozen:
+            gc.unfreeze()
         logger.propagate = propagates
         _cells.pop()
         cell.close()

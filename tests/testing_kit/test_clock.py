@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta, timezone
@@ -339,3 +340,18 @@ def test_asyncio_runs_need_no_trio() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["3.0", "MissingExtraError"]
+
+
+def test_asyncio_reads_a_socket_while_a_task_turns_without_a_pause() -> None:
+    async def main() -> bytes:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            ours.setblocking(False)
+            reading = asyncio.create_task(asyncio.get_running_loop().sock_recv(ours, 5))
+            await asyncio.sleep(0)
+            theirs.send(b"hello")
+            while not reading.done():  # noqa: ASYNC110 - turning is what is tested
+                await asyncio.sleep(0)
+            return reading.result()
+
+    assert run(main, backend="asyncio", clock=VirtualClock()) == b"hello"

@@ -12,6 +12,7 @@ import pytest
 from inboxkit._sql.statement import Reading, Script, Statement, Steps
 from inboxkit_testing import ObservedDatabase, StatementGate, VirtualClock, open_test_database, run
 from inboxkit_testing.backends import BackendName, Choose
+from inboxkit_testing.runner import VirtualRunner
 
 from .conftest import CELLS, url_for
 
@@ -222,3 +223,20 @@ def test_what_the_chooser_raises_ends_the_run(backend: BackendName) -> None:
 
     with pytest.raises(Stop):
         run(main, backend=backend, clock=clock)
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_gate_forgets_turns_where_time_begins_anew(backend: BackendName) -> None:
+    gate = StatementGate()
+    clock = VirtualClock(gate=gate)
+
+    async def take_turns() -> list[str]:
+        for label in ("claim", "settle"):
+            await gate.turn(label, instance="a")
+        return gate.turns
+
+    with VirtualRunner(backend=backend, clock=clock) as runner:
+        first = runner.call(take_turns)
+        clock.keeper.rewind()
+        assert gate.turns == []
+        assert runner.call(take_turns) == first == ["a/0: claim", "a/0: settle"]

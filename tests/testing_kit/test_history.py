@@ -93,9 +93,12 @@ class Story:
     def finishes(self, who: str, id: int, attempt: int | None = 1) -> Story:
         return self._add(events.Finished, who, id=id, attempt=attempt, outcome="ack")
 
-    def retries(self, who: str, id: int, attempt: int = 1, delay: float = 0) -> Story:
-        due = self.now + s(delay) if delay else None
-        return self._add(events.Retried, who, id=id, attempt=attempt, delay=s(delay), due=due)
+    def retries(
+        self, who: str, id: int, attempt: int = 1, delay: float = 0, due: float | None = None
+    ) -> Story:
+        seconds = delay or due
+        until = self.now + s(seconds) if seconds else None
+        return self._add(events.Retried, who, id=id, attempt=attempt, delay=s(delay), due=until)
 
     def moves(self, who: str, id: int, attempt: int = 1) -> Story:
         return self._add(events.DeadLettered, who, id=id, attempt=attempt, destination="dead")
@@ -496,6 +499,13 @@ RIGHT: dict[str, Story] = {
     .ends("a", 1, outcome="lost")
     .ends("b", 1)
     .finishes("b", 1),
+    "handed out again at once, by a host whose clock is behind": Story()
+    .publishes(1)
+    .claims("a", 1)
+    .begins("a", 1)
+    .ends("a", 1, outcome="retry")
+    .retries("a", 1, due=0.9)
+    .handles("b", 1, 2),
     "put back from the dead": Story()
     .publishes(1)
     .claims("a", 1)
