@@ -133,7 +133,7 @@ class Retried(RowEvent):
 
     delay: timedelta
     due: datetime | None
-    """From when; None: at once."""
+    """From when, by the instance's clock; None, or no `delay`: at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
