@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import anyio
 
-from .faults import Operation, given_up
+from .faults import UNTOLD, Operation, given_up
 
 if TYPE_CHECKING:
     from ._brackets import Block
     from .observed import ObservedDriver
 
 __all__ = ["Admission"]
-
-_OWN: Final = ("execute", "fetch")
-"""Names of statements that the service wrote itself: they say nothing of what is sent."""
 
 
 class Admission:
@@ -84,7 +81,7 @@ class Admission:
     async def _turn(
         self, operation: Operation, describe: Callable[[], Operation], block: Block | None
     ) -> Operation:
-        text = operation.text if operation.name in _OWN else ""
+        text = operation.text if operation.name in UNTOLD else ""
         await self._driver.turn(operation.name, self._number, block, text)
         return describe()
 

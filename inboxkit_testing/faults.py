@@ -50,6 +50,9 @@ Action: TypeAlias = (
 
 
 _SERVER_ERRORS: Final = get_args(ServerError)
+UNTOLD: Final = ("execute", "fetch")
+"""Names of statements that the service wrote itself: they say nothing of what is sent."""
+_LONGEST_TEXT = 60
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -69,6 +72,8 @@ class Fault:
     has_struck: int = field(default=0, init=False)
     was_asked: bool = field(default=False, init=False)
     """Whether somebody has looked at `hits`."""
+    struck: Operation | None = field(default=None, init=False)
+    """What it struck last."""
     _seen: int = field(default=0, init=False)
 
     @property
@@ -86,6 +91,7 @@ class Fault:
             return False
         self.left -= 1
         self.has_struck += 1
+        self.struck = operation
         return True
 
     def __str__(self) -> str:
@@ -257,6 +263,13 @@ class Faults:
         """Whether to break the connection once it is done."""
         return bool(self._striking("lose reply", operation))
 
+    def place_of_crash(self) -> str:
+        """Before or after which operation the process has ended; empty: at none."""
+        for fault in self._faults:
+            if fault.action in ("crash before", "crash after") and fault.struck is not None:
+                return f" {fault.action.removeprefix('crash ')} {_shown(fault.struck)}"
+        return ""
+
     def crashes_before(self, operation: Operation) -> bool:
         """Whether the process ends here."""
         return bool(self._striking("crash before", operation))
@@ -275,6 +288,18 @@ class Faults:
             if fault.action == action and fault.take(operation):
                 return [fault]
         return []
+
+
+def _shown(operation: Operation) -> str:
+    name = operation.script or operation.name
+    if operation.kind in ("begin", "commit"):
+        return (
+            f"{operation.kind.upper()} of {name!r}" if operation.script else operation.kind.upper()
+        )
+    if name not in UNTOLD:
+        return repr(name)
+    text = " ".join(operation.text.split())
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
 
 
 def given_up(operation: Operation, seconds: float) -> DatabaseError:

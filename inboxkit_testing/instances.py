@@ -151,7 +151,8 @@ class Instance:
         await self._ended.wait()
 
     def _die(self) -> None:
-        send(Crashed(at=self.clock.now(), instance=self.name, queue="", text="crashed"))
+        text = f"crashed{self.database.faults.place_of_crash()}"
+        send(Crashed(at=self.clock.now(), instance=self.name, queue="", text=text))
         self._scope.cancel()
         self.when_crashed(self)
 

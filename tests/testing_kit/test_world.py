@@ -40,7 +40,7 @@ from inboxkit_testing import (
     run,
 )
 from inboxkit_testing.backends import BackendName
-from inboxkit_testing.marks import Ended
+from inboxkit_testing.marks import Crashed, Ended
 
 SECOND = timedelta(seconds=1)
 Start = Callable[[Callable[[Database], Service]], Awaitable[World]]
@@ -195,6 +195,37 @@ async def test_a_crash_at_any_statement_loses_nothing_and_settles_nothing_twice(
     assert len(ids) > struck // 2  # the first statements are those that publish
     assert await world.rows(Jobs) == []
     world.history.check_all()
+
+
+@pytest.mark.parametrize("inbox_db", ["sqlite-inloop", "sqlite", "postgres"])
+async def test_the_timeline_tells_at_which_statement_it_crashed(inbox_world: Start) -> None:
+    async def handle(message: bytes, delivery: Delivery) -> None:
+        async with delivery.database.transaction() as tx:
+            await tx.execute("INSERT INTO effects (what) VALUES ($1)", message.decode())
+
+    world = await inbox_world(serving(handle))
+    places: list[tuple[int | str, Any]] = [
+        ("settle", "before"),
+        ("settle", "after"),
+        ("execute", "after"),
+        ("claim", "before"),
+    ]
+    for statement, when in places:
+        await world.start("a")
+        world.crash_at("a", statement, when)
+        await world.publish("jobs", b"1")
+        await world.advance(2 * SECOND)
+        assert world.instances["a"].state == "crashed"
+    await world.start("a")
+    await world.crash("a")
+    told = [event.text for event in world.timeline.of(Crashed)]  # type: ignore[attr-defined]
+    assert told == [
+        "crashed before 'settle'",
+        "crashed after 'settle'",
+        "crashed after INSERT INTO effects (what) VALUES ($1)",
+        "crashed before 'claim'",
+        "crashed",
+    ]
 
 
 @pytest.mark.parametrize("how", ["hang", "fail"])
