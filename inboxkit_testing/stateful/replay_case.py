@@ -38,7 +38,6 @@ def replay_case(
     backend: BackendName,
     dialect: str,
     url: str,
-    rule: str = "",
 ) -> str:
     """Source of a test module with one test.
 
@@ -49,7 +48,6 @@ def replay_case(
         backend: The loop on which it failed.
         dialect: Which SQL the database speaks.
         url: Where it was.
-        rule: What was broken, for the docstring.
     """
     source = Source()
     source.add("inboxkit_testing", "World")
@@ -65,7 +63,7 @@ def replay_case(
     indent = " " * 4
     lines = [
         f"def test_crash_and_resume({fixture}) -> None:",
-        f'{indent}"""{rule or "Found by the crash-and-resume machine."}"""',
+        f'{indent}"""Found by the crash-and-resume machine."""',
         *(f"{indent}{line}" for line in before),
         f"{indent}clock = VirtualClock(gate={gate})",
         "",
