@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from inboxkit import events
-from inboxkit.errors import ClosedError
+from inboxkit.errors import ClosedError, DatabaseBusyError
 
 from ._facts import key_of
 from ._queues import queues_of
@@ -34,7 +34,7 @@ async def drain(world: World, outside: Service, within: timedelta, *, skip_waits
     """See `World.drain`."""
     run = _Drain(world, outside, within, skip_waits)
     await world.settle()
-    while left := await unfinished(outside, world.database):
+    while left := await run.look():
         if not world.running:
             raise _nobody_runs(world)
         await run.go_on(left)
@@ -51,6 +51,18 @@ class _Drain:
     _looked_at: int = -1
     _deliveries: Counter[Any] = field(default_factory=Counter)
     _last_end: dict[Any, str] = field(default_factory=dict)
+
+    async def look(self) -> list[Unfinished]:
+        """What is left. A lock of a transaction that is held back is waited for."""
+        while True:
+            before = self.world.clock.now()
+            try:
+                return await unfinished(self.outside, self.world.database)
+            except DatabaseBusyError:
+                if self._spent >= self.within:
+                    raise
+            await self.world.advance(timedelta(seconds=1))
+            self._spent += self.world.clock.now() - before
 
     async def go_on(self, left: list[Unfinished]) -> None:
         if self.skip_waits:

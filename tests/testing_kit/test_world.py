@@ -23,6 +23,7 @@ from inboxkit import (
     OutcomeUnknownError,
     SchemaError,
     Service,
+    TransactionalDelivery,
     events,
     role,
     subscriber,
@@ -193,6 +194,30 @@ async def test_a_crash_at_any_statement_loses_nothing_and_settles_nothing_twice(
     assert not hits
     ids = {event.id for event in world.timeline.of(events.Published)}
     assert len(ids) > struck // 2  # the first statements are those that publish
+    assert await world.rows(Jobs) == []
+    world.history.check_all()
+
+
+@pytest.mark.parametrize("inbox_db", ["sqlite-inloop", "sqlite"])
+async def test_a_drain_waits_for_a_lock_of_what_is_held_back(inbox_world: Start) -> None:
+    """A settlement that is late keeps the write lock for longer than a look at the rows waits for it."""
+
+    @subscriber(JOBS, transactional=True)
+    async def handle(message: bytes, delivery: TransactionalDelivery) -> None:
+        await delivery.tx.execute("INSERT INTO effects (what) VALUES ('done')")
+
+    def service(database: Database) -> Service:
+        app = Service("jobs", Broker(database))
+        app.on_startup(create_schema)
+        app.include(handle)
+        return app
+
+    world = await inbox_world(service)
+    await world.start("a")
+    world.delay_at("a", "settle", 40.0)
+    await world.publish("jobs", b"1", by="a")
+    await world.drain()
+    assert 40 <= world.clock.monotonic() < 100
     assert await world.rows(Jobs) == []
     world.history.check_all()
 
