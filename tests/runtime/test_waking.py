@@ -201,6 +201,9 @@ async def test_two_services_on_one_database_wake_each_other_and_share_the_rows(
         async with inbox_database.transaction() as tx:
             await insert_rows(tx, Job.of(Work(3), name="jobs"), Job.of(Work(4), name="jobs.dead"))
         await app.settle()
+        if inbox_database.dialect == "mysql":
+            # Claims side by side pass over rows that the other locks for a moment: the poll finds them.
+            await app.advance(SECOND)
         assert (one.numbers, two.numbers) == ([1, 3], [2, 4])
 
 
