@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,6 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
+from anyio.lowlevel import RunVar
 from hypothesis import strategies as st
 
 import inboxkit._composing as composing
@@ -255,9 +257,17 @@ def head_that_is_not_due_is_passed_over(patch: pytest.MonkeyPatch) -> None:
 
 
 def keys_go_to_any_worker(patch: pytest.MonkeyPatch) -> None:
-    """Rows of one key are handed to the workers in turn."""
-    turns = iter(range(10**9))
-    patch.setattr(workers, "_lane", lambda key, count: next(turns) % count)
+    """Rows of one key are handed to the workers in turn, each run from the first worker on: it must replay."""
+    turns: RunVar[Iterator[int]] = RunVar("turns")
+
+    def lane(key: object, count: int) -> int:
+        try:
+            turn = turns.get()
+        except LookupError:
+            turns.set(turn := itertools.count())
+        return next(turn) % count
+
+    patch.setattr(workers, "_lane", lane)
 
 
 MUTANTS = [
