@@ -252,7 +252,10 @@ class Database(AsyncOnly):
     def transaction(self) -> AbstractAsyncContextManager[Transaction]:
         """Run a block in a transaction: committed at its end, rolled back when it raises.
 
-        SQLite takes its write lock at the beginning; such transactions of one `Database` queue.
+        SQLite takes its write lock at the beginning; such transactions of one `Database` queue. On
+        MariaDB and MySQL it is READ COMMITTED, unless the connection was told otherwise: under
+        REPEATABLE READ, their default, what a locking read meets keeps out inserts. On PostgreSQL it is
+        as the server has it.
 
         Raises:
             DatabaseBusyError: Another connection kept the lock; nothing happened.

@@ -86,8 +86,8 @@ class AsyncmyConnection(MysqlConnection):
     def _status(self) -> int:
         return int(self._connection.server_status)
 
-    def _start(self, *texts: bytes) -> _TaskCall:
-        self._call = _TaskCall(_run(self._connection, *texts))
+    def _start(self, text: bytes) -> _TaskCall:
+        self._call = _TaskCall(query(self._connection, text))
         return self._call
 
     def _start_killing(self) -> _TaskCall:
@@ -154,8 +154,8 @@ async def _open(target: MysqlTarget, timeout: float) -> tuple[Any, int, int]:
         connection = await _connect(target, guard_of(timeout))
         try:
             keep_alive(connection._transport.get_extra_info("socket"))
-            row = (await _run(connection, WHO)).rows[0]
-            await _run(connection, session_setup(row[0], timeout))
+            row = (await query(connection, WHO)).rows[0]
+            await query(connection, session_setup(row[0], timeout))
         except BaseException:
             _drop(connection)
             raise
@@ -182,14 +182,6 @@ async def _connect(target: MysqlTarget, seconds: float) -> Any:
     connection._client_flag &= ~CLIENT.MULTI_STATEMENTS  # asyncmy always asks for them
     await connection.connect()
     return connection
-
-
-async def _run(connection: Any, *texts: bytes) -> Reply:
-    """Run statements one after the other; the last one's answer."""
-    *before, last = texts
-    for text in before:
-        await query(connection, text)
-    return await query(connection, last)
 
 
 async def query(connection: Any, text: bytes) -> Reply:

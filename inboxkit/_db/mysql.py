@@ -33,13 +33,7 @@ T = TypeVar("T")
 _ROLLBACK_BOUND: Final = 5.0
 """Seconds; a session that does not come back by then is dropped, which rolls back too."""
 
-_READ_COMMITTED: Final = b"SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
-# Scripts say their isolation: under REPEATABLE READ, the usual default, a locking scan also locks the
-# gaps between rows, and so every insert.
-_BEGIN: Final = {
-    "read": (_READ_COMMITTED, b"START TRANSACTION READ ONLY"),
-    "write": (_READ_COMMITTED, b"START TRANSACTION"),
-}
+_BEGIN: Final = {"read": b"START TRANSACTION READ ONLY", "write": b"START TRANSACTION"}
 _COMMITTING: Final = frozenset(
     {"ALTER", "ANALYZE", "BEGIN", "CACHE", "CHECK", "CREATE", "DROP", "FLUSH", "GRANT", "INSTALL"}
     | {"LOCK", "OPTIMIZE", "RENAME", "REPAIR", "RESET", "REVOKE", "START", "TRUNCATE", "UNINSTALL"}
@@ -104,7 +98,7 @@ class MysqlConnection(MysqlSession):
     async def run(self, script: Script[T]) -> T:
         if script.transaction == "none":
             return await step_through(script, self._clock, self.execute)
-        await self._begin(script.name, *_BEGIN[script.transaction])
+        await self._begin(script.name, _BEGIN[script.transaction])
         try:
             result = await step_through(script, self._clock, self.execute)
             await self._commit(script.name, writes=script.transaction == "write")
@@ -113,8 +107,8 @@ class MysqlConnection(MysqlSession):
             raise
         return result
 
-    async def begin(self, *, hold: bool = False) -> None:
-        await self._begin("begin", *(_BEGIN["write"] if hold else (b"START TRANSACTION",)))
+    async def begin(self, *, hold: bool = False) -> None:  # noqa: ARG002 - all begin alike here
+        await self._begin("begin", _BEGIN["write"])
 
     async def commit(self) -> None:
         await self._commit("commit", writes=True)
@@ -139,12 +133,12 @@ class MysqlConnection(MysqlSession):
             self._is_aborted = True
         return interruption
 
-    async def _begin(self, name: str, *texts: bytes) -> None:
+    async def _begin(self, name: str, text: bytes) -> None:
         self._check_open(name)
         await anyio.lowlevel.checkpoint_if_cancelled()
         try:
             with self._exchange(name, may_commit=False):
-                await self._ask(*texts)
+                await self._ask(text)
         except BaseException:
             await self.rollback()  # begun, and cancelled before its answer was read
             raise

@@ -106,8 +106,8 @@ class MysqlSession(ABC):
         """The bits that came with the last answer."""
 
     @abstractmethod
-    def _start(self, *texts: bytes) -> Call:
-        """Send statements one after the other, as far as they succeed; the result is the last `Reply`."""
+    def _start(self, text: bytes) -> Call:
+        """Send a statement; the result is a `Reply`."""
 
     @abstractmethod
     def _start_killing(self) -> Call:
@@ -121,9 +121,9 @@ class MysqlSession(ABC):
         """Called when the server has refused a statement; a cancellation meanwhile is handed back."""
         return None
 
-    async def _ask(self, *texts: bytes) -> Reply:
-        """Run statements. When this raises, they have ended on the server, or the connection is closed."""
-        call = self._start(*texts)
+    async def _ask(self, text: bytes) -> Reply:
+        """Run a statement. When this raises, it has ended on the server, or the connection is closed."""
+        call = self._start(text)
         interruption: BaseException | None = None
         has_ended = False
         try:
@@ -245,6 +245,11 @@ def session_setup(version: str, timeout: float) -> bytes:
     check_mysql("MariaDB" if is_mariadb else "MySQL", (major, minor, patch))
     # Whole seconds; also while a table is altered.
     patience = max(1, math.ceil(timeout))
+    # Under REPEATABLE READ, the usual default, a locking read also locks the gaps between rows, and so
+    # every insert. MariaDB has MySQL's name for it since 11.1.
+    isolation = (
+        "tx_isolation" if is_mariadb and (major, minor) < (11, 1) else "transaction_isolation"
+    )
     longest = (
         f"max_statement_time = {timeout:.3f}, {_MAY_IDLE}"
         if is_mariadb
@@ -252,6 +257,7 @@ def session_setup(version: str, timeout: float) -> bytes:
     )
     return (
         f"SET SESSION autocommit = 1, time_zone = '+00:00', sql_mode = '{_SQL_MODE}', "
+        f"{isolation} = 'READ-COMMITTED', "
         f"innodb_lock_wait_timeout = {patience}, lock_wait_timeout = {patience}, {longest}, "
         # A session that holds a row is idle for as long as its handler works.
         f"wait_timeout = CAST(GREATEST(@@SESSION.wait_timeout, {_LONGEST_IDLE}) AS UNSIGNED)"

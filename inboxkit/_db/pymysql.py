@@ -63,14 +63,8 @@ class _Session:
             self.close()
             raise
 
-    def run(self, *texts: bytes) -> Reply:
-        """Run statements one after the other; the last one's answer."""
-        *before, last = texts
-        for text in before:
-            self._query(text)
-        return self._query(last)
-
-    def _query(self, text: bytes) -> Reply:
+    def run(self, text: bytes) -> Reply:
+        """Run one statement, and read all that it answers."""
         connection = self._connection
         connection.query(text)
         result = connection._result
@@ -186,8 +180,8 @@ class PymysqlConnection(MysqlConnection):
     def _status(self) -> int:
         return self._session.status
 
-    def _start(self, *texts: bytes) -> _ThreadCall:
-        self._call = _ThreadCall(lambda: self._session.run(*texts), self._worker.post)
+    def _start(self, text: bytes) -> _ThreadCall:
+        self._call = _ThreadCall(lambda: self._session.run(text), self._worker.post)
         return self._call
 
     def _start_killing(self) -> _ThreadCall:

@@ -249,7 +249,7 @@ def _insert_from_outside(url: str, x: int) -> None:
         outside.query(f"INSERT INTO t VALUES ({x}, 0)")
 
 
-def test_scripts_and_holds_are_read_committed(mysql_cell: Any) -> None:
+def test_all_is_read_committed_unless_it_is_told_otherwise(mysql_cell: Any) -> None:
     def insert(x: int) -> Script[None]:
         def steps(reading: Reading) -> Generator[Statement, Answer, None]:
             yield Statement("insert", "INSERT INTO t VALUES ($1, 0)", (x,), False)
@@ -278,10 +278,16 @@ def test_scripts_and_holds_are_read_committed(mysql_cell: Any) -> None:
             await holder.execute(Statement("lock", "SELECT * FROM t WHERE x > 3 FOR UPDATE"))
             await db.run(insert(10))  # no gap is locked
             await holder.rollback()
-        async with db.transaction() as tx:  # the service's own: as the server has it
+        async with db.transaction() as tx:
             await tx.fetch("SELECT count(*) FROM t")
             await db.run(insert(11))
-            assert await tx.fetch("SELECT x FROM t WHERE x = 11") == []
+            assert await tx.fetch("SELECT x FROM t WHERE x = 11") != []
+        async with db.connection() as connection:
+            await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            async with connection.transaction() as tx:
+                await tx.fetch("SELECT count(*) FROM t")
+                await db.run(insert(12))
+                assert await tx.fetch("SELECT x FROM t WHERE x = 12") == []
 
     mysql_cell.run(main, pool_size=2)
 

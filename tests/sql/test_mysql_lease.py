@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -103,15 +102,6 @@ async def go_on(
     return statement
 
 
-@asynccontextmanager
-async def committed(db: Database) -> AsyncIterator[Transaction]:
-    """A transaction as a script's: READ COMMITTED."""
-    async with db.connection() as connection:
-        await connection.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
-        async with connection.transaction() as tx:
-            yield tx
-
-
 @pytest.fixture
 def at_place(mysql_url: str, table: str) -> Callable[..., None]:
     """Run an async test with one table."""
@@ -145,10 +135,10 @@ def test_claim_that_looks_before_another_has_committed_sees_it(
     async def test(at: Place) -> None:
         await at.create()
         await at.insert({"prio": 5})
-        async with committed(at.db) as first:
+        async with at.db.transaction() as first:
             (mine,) = await go_on(first, at.claiming())
             (ahead,) = await at.insert({"prio": 1})
-            async with committed(at.db) as second:
+            async with at.db.transaction() as second:
                 assert await go_on(second, at.claiming()) == ()
             assert (await at.rows("tries, lease"))[1] == (1, None)
         assert [row[0] for row in await at.rows("id")] == [mine[0], ahead]
@@ -161,11 +151,11 @@ def test_claim_that_is_overtaken_puts_its_row_back(at_place: Callable[..., None]
     async def test(at: Place) -> None:
         await at.create()
         await at.insert({"prio": 5})
-        async with committed(at.db) as first:
+        async with at.db.transaction() as first:
             steps = at.claiming()
             update = await go_on(first, steps, before="claim")
             (ahead,) = await at.insert({"prio": 1})
-            async with committed(at.db) as second:
+            async with at.db.transaction() as second:
                 ((found, *_),) = await go_on(second, at.claiming())
                 assert found == ahead
             assert await go_on(first, steps, update) == ()
@@ -178,7 +168,7 @@ def test_two_claims_that_wait_for_each_other_both_give_way(at_place: Callable[..
     async def test(at: Place) -> None:
         await at.create()
         await at.insert({"prio": 5})
-        async with committed(at.db) as first, committed(at.db) as second:
+        async with at.db.transaction() as first, at.db.transaction() as second:
             one, other = at.claiming(), at.claiming()
             check_one = await go_on(first, one, before="claim check")
             await at.insert({"prio": 1})
@@ -248,7 +238,7 @@ def test_claim_locks_its_own_rows_alone(at_place: Callable[..., None], due: Colu
         places = ", ".join(map(str, leased))
         await at.db.execute(f"UPDATE {at.name} SET lease = $1 WHERE id IN ({places})", LATER)
         await at.db.execute(f"ANALYZE TABLE {at.name}")
-        async with committed(at.db) as first:
+        async with at.db.transaction() as first:
             steps = at.claiming(limit=10)
             await go_on(first, steps, before="claim")
             with anyio.fail_after(5):
@@ -257,6 +247,33 @@ def test_claim_locks_its_own_rows_alone(at_place: Callable[..., None], due: Colu
         assert sorted(row[0] for row in free) == ids[:100] + ids[110:]
 
     at_place(test, retry_after=due)
+
+
+@pytest.mark.parametrize("index", ["in claim order", "none"])
+def test_row_is_passed_over_for_no_claim_of_another_group(
+    at_place: Callable[..., None], index: str
+) -> None:
+    """A claim that read to the end of its own rows would for a moment lock the first of the next group."""
+
+    async def test(at: Place) -> None:
+        made = DIALECT.create_table(at.spec)
+        await at.create(*(made if index == "in claim order" else made[:1]))
+        beside = at.form("a")
+
+        async def claim_beside() -> None:
+            while True:
+                rows = (await beside.claim(limit=10)).rows
+                await beside.settle([(row.fence, Settlement(Verb.FINISH)) for row in rows])
+                await anyio.lowlevel.checkpoint()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(claim_beside)
+            for _ in range(60):
+                await at.insert({"grp": "a"}, {"grp": "b"})
+                assert len((await at.form("b").claim(limit=10)).rows) == 1
+            group.cancel_scope.cancel()
+
+    at_place(test)
 
 
 @pytest.mark.parametrize("fifo", [False, True])
@@ -270,7 +287,7 @@ def test_claim_that_finds_nothing_locks_nothing(at_place: Callable[..., None], f
         (held,) = (await form.claim(limit=1)).rows
         (other,) = (await at.form("b").claim(limit=1)).rows
         move = Settlement(Verb.MOVE, destination=Destination(group="c"))
-        async with committed(at.db) as first, committed(at.db) as second:
+        async with at.db.transaction() as first, at.db.transaction() as second:
             now = other.reading.now
             empty = at.lease.claim(now=now, expiry=LATER, limit=1)
             assert await go_on(first, empty) == ()

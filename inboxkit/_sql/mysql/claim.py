@@ -1,14 +1,13 @@
-"""The claim of the lease form on MariaDB and MySQL: look, lock due rows by an index, lease them by id.
+"""The claim of the lease form on MariaDB and MySQL: lock due rows by their ids, lease them by id.
 
-    SELECT 1 … LIMIT 1; SELECT … ORDER BY … LIMIT n FOR UPDATE SKIP LOCKED; UPDATE … WHERE id IN (…); COMMIT
+    SELECT … FROM (SELECT id … LIMIT m) STRAIGHT_JOIN … LIMIT n FOR UPDATE SKIP LOCKED;
+    UPDATE … WHERE id IN (…); COMMIT
 
-In READ COMMITTED only the rows that are read by the index and fit stay locked: without an index in claim
-order that is every due row for a moment, in any other isolation also the gaps between them, where
-every insert would wait. NULL comes first in the order and in an index by itself.
+Of a FIFO group the head: SELECT 1 … LIMIT 1; SELECT … WHERE id = (…) FOR UPDATE SKIP LOCKED. The look
+before it locks nothing. Without it each claim that finds nothing would for a moment lock a head that it
+does not get: one in work. Its renewal would pass over it meanwhile.
 
-The look locks nothing. Without it each claim that finds nothing would for a moment lock rows that it does
-not get: a FIFO head in work, and what an index still has of rows that have been claimed or moved to
-another group. Their renewals, and the other group's claims, would pass over them meanwhile.
+NULL comes first in the order and in an index by itself.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from .hints import Hints
 __all__ = [
     "alone_in_group",
     "claim_check",
+    "claim_head",
     "claim_look",
-    "claim_select",
     "claim_update",
     "counted",
     "head",
@@ -57,25 +56,15 @@ def claim_look(table: Table, hints: Hints, *, aside: int = 0) -> str:
     )
 
 
-def claim_select(table: Table, hints: Hints, limit: int, *, aside: int = 0) -> str:
-    """Lock due rows, and read them in claim order. ``$1``: now, ``$2``: the group; as `claim_look`."""
-    select = f"SELECT {', '.join(f'q.{column.sql}' for column in table.columns)}"
-    source = f"{select} FROM {table.sql} AS q"
-    if table.spec.fifo:
-        conditions = " AND ".join(_fifo(table, _places(aside)))
-        return f"{source}{hints.by_id} WHERE {conditions} FOR UPDATE SKIP LOCKED"
-    base = "".join(f"{condition} AND " for condition in waiting(table, "$2"))
-    parts = [
-        f"{source}{hints.waiting(part)} WHERE {base}{part.condition} "
-        f"ORDER BY {order(table, 'q', has_due=not part.has_no_due)} LIMIT {limit} "
+def claim_head(table: Table, hints: Hints, *, aside: int = 0) -> str:
+    """Lock the head of a FIFO group, if it is due and the group has no row in work; parameters as of
+    `claim_look`."""
+    columns = ", ".join(f"q.{column.sql}" for column in table.columns)
+    conditions = " AND ".join(_fifo(table, _places(aside)))
+    return (
+        f"SELECT {columns} FROM {table.sql} AS q{hints.by_id} WHERE {conditions} "
         "FOR UPDATE SKIP LOCKED"
-        for part in branches(table, "$1", "$1")
-    ]
-    if len(parts) == 1:
-        return parts[0]
-    # Rows that are locked in one part and not taken stay locked until the COMMIT.
-    union = " UNION ALL ".join(f"({part})" for part in parts)
-    return f"{select} FROM ({union}) AS q ORDER BY {order(table, 'q')} LIMIT {limit}"
+    )
 
 
 def order(table: Table, alias: str, *, has_due: bool = True) -> str:

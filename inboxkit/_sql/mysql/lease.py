@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from functools import partial
 from typing import Any, Final
 
 from inboxkit._core.settlement import Verb
@@ -25,13 +26,16 @@ from inboxkit._sql.table import Table
 from inboxkit.errors import DatabaseBusyError
 
 from .by_id import delete, move, update
-from .claim import alone_in_group, claim_check, claim_look, claim_select, claim_update
+from .claim import alone_in_group, claim_check, claim_head, claim_look, claim_update
+from .due import due_rows, lock_of
 from .held import Parameters
 from .hints import Hints
 
 __all__ = ["MysqlLease"]
 
 _TRIES: Final = 3
+_MORE: Final = 32
+"""Due rows that a claim tries beside those it wants: others' claims may have some at the moment."""
 
 
 class MysqlLease:
@@ -78,30 +82,41 @@ class MysqlLease:
 
     def lock_due(self, now: Any, limit: int, aside: Sequence[Any] = ()) -> Steps[Sequence[Row]]:
         """Lock due rows until the transaction ends, and read them in claim order."""
-        given = (now,) if self._group is None else (now, self._group)
-        count = 0
         if self._table.spec.fifo:
-            given, count = (*given, *aside), len(aside)
-        seen = yield from self._hints.ask(
-            lambda: Statement(
-                "claim look", claim_look(self._table, self._hints, aside=count), given
-            )
-        )
-        if not seen.rows:
-            return ()
-        # What was seen and is not had is locked by somebody, who mostly lets go of it at once: another
-        # claim that reads past it.
-        for _ in range(1 if self._table.spec.fifo else _TRIES):
-            answer = yield from self._hints.ask(
-                lambda: Statement(
-                    "claim due",
-                    claim_select(self._table, self._hints, int(limit), aside=count),
-                    given,
-                )
-            )
-            if answer.rows:
+            # The look locks nothing: without it a claim would for a moment lock a head that it does not get.
+            if not (yield from self._look(now, aside)):
+                return ()
+            return (yield from self._select(now, aside))
+        for _ in range(_TRIES):
+            answer = yield from self._hints.ask(lambda: self._due(now, limit))
+            # What is due and is not had is locked by somebody, who mostly lets go of it at once:
+            # another claim.
+            if answer.rows or not (yield from self._look(now, ())):
                 return answer.rows
         return ()
+
+    def _due(self, now: Any, limit: int) -> Statement:
+        values = Parameters()
+        at = values.add(now)
+        group = "" if self._group is None else values.add(self._group)
+        due = due_rows(self._table, now=at, group=group, limit=limit + _MORE, hints=self._hints)
+        text = lock_of(self._table, due, self._hints, now=at, group=group, limit=limit)
+        return Statement("claim due", text, values.values)
+
+    def _look(self, now: Any, aside: Sequence[Any]) -> Steps[bool]:
+        text = partial(claim_look, self._table, self._hints, aside=len(aside))
+        given = self._given(now, aside)
+        seen = yield from self._hints.ask(lambda: Statement("claim look", text(), given))
+        return bool(seen.rows)
+
+    def _select(self, now: Any, aside: Sequence[Any]) -> Steps[Sequence[Row]]:
+        text = partial(claim_head, self._table, self._hints, aside=len(aside))
+        given = self._given(now, aside)
+        answer = yield from self._hints.ask(lambda: Statement("claim due", text(), given))
+        return answer.rows
+
+    def _given(self, now: Any, aside: Sequence[Any]) -> tuple[Any, ...]:
+        return (now, *(() if self._group is None else (self._group,)), *aside)
 
     def _is_taken(self, now: Any, id: Any, expiry: Any, aside: Sequence[Any]) -> Steps[bool]:
         """Whether another claim is at the group."""

@@ -2,11 +2,7 @@
 
     SELECT … FROM (SELECT id … ORDER BY … LIMIT m) STRAIGHT_JOIN … LIMIT n FOR UPDATE SKIP LOCKED
 
-Locks last as long as the transaction, so a claim must lock no row that it does not take. A locking read
-locks what it reads before it sorts, and without an index in claim order that is every due row. So the
-due rows are first read without a lock, and then tried in their order, each by its id, until enough are
-had; READ COMMITTED lets go of one that has changed meanwhile. The join keeps the order: it goes through
-the list as it was made.
+Locks last as long as the transaction, so a claim must lock no row that it does not take (see `due`).
 """
 
 from __future__ import annotations
@@ -25,7 +21,7 @@ from inboxkit._sql.table import Table
 
 from .by_id import delete, move, update
 from .claim import counted, head
-from .due import all_of, due_rows, is_due
+from .due import all_of, due_rows, is_due, lock_of
 from .held import Parameters
 from .hints import Hints
 from .lock_names import free_lock, guard_key, try_lock
@@ -94,12 +90,7 @@ class MysqlRowLock:
             due = f"SELECT q.{id_} FROM {table.sql} AS q{where} LIMIT 1"
         else:
             due = due_rows(table, now=at, group=group, limit=tried, also=others)
-        text = (
-            f"SELECT {', '.join(f'q.{column.sql}' for column in table.columns)} "
-            f"FROM ({due}) AS due STRAIGHT_JOIN {table.sql} AS q{self._hints.by_id} "
-            f"ON q.{id_} = due.{id_}{all_of(*is_due(table, now=at, group=group))} "
-            f"LIMIT {int(limit)} FOR UPDATE SKIP LOCKED"
-        )
+        text = lock_of(table, due, self._hints, now=at, group=group, limit=limit)
         return Statement("claim", text, values.values)
 
     def _behind(self, now: Any, aside: Sequence[Any], tried: int) -> Statement:

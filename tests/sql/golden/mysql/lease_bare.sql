@@ -1,8 +1,5 @@
--- claim look
-(SELECT 1 FROM `select` AS q FORCE INDEX (`select_queue`) WHERE q.`a ``b`` "c".d` IS NULL LIMIT 1) UNION ALL (SELECT 1 FROM `select` AS q FORCE INDEX (`select_queue`) WHERE q.`a ``b`` "c".d` <= $1 LIMIT 1) LIMIT 1;
-
 -- claim due
-SELECT q.`ID`, q.`a ``b`` "c".d` FROM ((SELECT q.`ID`, q.`a ``b`` "c".d` FROM `select` AS q FORCE INDEX (`select_queue`) WHERE q.`a ``b`` "c".d` IS NULL ORDER BY q.`ID` LIMIT 10 FOR UPDATE SKIP LOCKED) UNION ALL (SELECT q.`ID`, q.`a ``b`` "c".d` FROM `select` AS q FORCE INDEX (`select_queue`) WHERE q.`a ``b`` "c".d` <= $1 ORDER BY q.`ID` LIMIT 10 FOR UPDATE SKIP LOCKED)) AS q ORDER BY q.`ID` LIMIT 10;
+SELECT q.`ID`, q.`a ``b`` "c".d` FROM (SELECT q.`ID` FROM ((SELECT q.`ID` FROM `select` AS q FORCE INDEX (`select_queue`) WHERE q.`a ``b`` "c".d` IS NULL ORDER BY q.`ID` LIMIT 42) UNION ALL (SELECT q.`ID` FROM `select` AS q FORCE INDEX (`select_queue`) WHERE q.`a ``b`` "c".d` <= $1 ORDER BY q.`ID` LIMIT 42)) AS q ORDER BY q.`ID` LIMIT 42) AS due STRAIGHT_JOIN `select` AS q FORCE INDEX (`PRIMARY`) ON q.`ID` = due.`ID` WHERE (q.`a ``b`` "c".d` IS NULL OR q.`a ``b`` "c".d` <= $1) LIMIT 10 FOR UPDATE SKIP LOCKED;
 
 -- claim
 UPDATE `select` FORCE INDEX (`PRIMARY`) SET `a ``b`` "c".d` = $1 WHERE `ID` IN ($2);

@@ -1,8 +1,5 @@
--- claim look
-(SELECT 1 FROM `email_jobs` AS q FORCE INDEX (`email_jobs_queue`) WHERE q.`processed_at` IS NULL AND q.`locked_until` IS NULL LIMIT 1) UNION ALL (SELECT 1 FROM `email_jobs` AS q FORCE INDEX (`email_jobs_queue`) WHERE q.`processed_at` IS NULL AND q.`locked_until` <= $1 LIMIT 1) LIMIT 1;
-
 -- claim due
-SELECT q.`id`, q.`processed_at`, q.`locked_until`, q.`payload` FROM ((SELECT q.`id`, q.`processed_at`, q.`locked_until`, q.`payload` FROM `email_jobs` AS q FORCE INDEX (`email_jobs_queue`) WHERE q.`processed_at` IS NULL AND q.`locked_until` IS NULL ORDER BY q.`id` LIMIT 10 FOR UPDATE SKIP LOCKED) UNION ALL (SELECT q.`id`, q.`processed_at`, q.`locked_until`, q.`payload` FROM `email_jobs` AS q FORCE INDEX (`email_jobs_queue`) WHERE q.`processed_at` IS NULL AND q.`locked_until` <= $1 ORDER BY q.`id` LIMIT 10 FOR UPDATE SKIP LOCKED)) AS q ORDER BY q.`id` LIMIT 10;
+SELECT q.`id`, q.`processed_at`, q.`locked_until`, q.`payload` FROM (SELECT q.`id` FROM ((SELECT q.`id` FROM `email_jobs` AS q FORCE INDEX (`email_jobs_queue`) WHERE q.`processed_at` IS NULL AND q.`locked_until` IS NULL ORDER BY q.`id` LIMIT 42) UNION ALL (SELECT q.`id` FROM `email_jobs` AS q FORCE INDEX (`email_jobs_queue`) WHERE q.`processed_at` IS NULL AND q.`locked_until` <= $1 ORDER BY q.`id` LIMIT 42)) AS q ORDER BY q.`id` LIMIT 42) AS due STRAIGHT_JOIN `email_jobs` AS q FORCE INDEX (`PRIMARY`) ON q.`id` = due.`id` WHERE q.`processed_at` IS NULL AND (q.`locked_until` IS NULL OR q.`locked_until` <= $1) LIMIT 10 FOR UPDATE SKIP LOCKED;
 
 -- claim
 UPDATE `email_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = $1 WHERE `id` IN ($2);
