@@ -33,7 +33,7 @@ def check_crash_and_resume(
     backend: BackendName | None = None,
     settings: Settings | None = None,
 ) -> None:
-    """Crash a service in every way that Hypothesis thinks of, and see whether it resumes.
+    """Crash a service in every way that Hypothesis thinks of, and see whether it resumes::
 
         def test_orders_are_billed_once(inbox_database: Database) -> None:
             check_crash_and_resume(

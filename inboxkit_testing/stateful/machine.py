@@ -63,7 +63,7 @@ _DRIFTS = st.runner().flatmap(lambda machine: machine.drifts)
 class CrashAndResume(RuleBasedStateMachine):
     """Runs a service as Hypothesis likes it: crashed, cut off, late, restarted; and judges the end.
 
-    A subclass says what the service is, what is published to it, and what must have come of it:
+    A subclass says what the service is, what is published to it, and what must have come of it::
 
         class Shop(CrashAndResume):
             traffic = [traffic(ORDERS, lambda n: Order(id=n, cents=500))]
