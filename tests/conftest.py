@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,25 @@ from inboxkit._db.mysql_url import read_target
 from inboxkit.database import Database
 from inboxkit_testing._plugin.options import Options, read_options
 from inboxkit_testing.servers import MysqlServer, PostgresServer
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int | None:
+    """One more than there are cores: more than a quarter of a run's time is spent in waiting for servers."""
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
+    return (cores or 1) + 1
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look for no garbage while tests are collected: a third of the time would go there, and all stays."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -132,7 +152,11 @@ def emptied_mysql(mysql_database: str) -> str:
 def _emptied(location: str) -> str:
     target = read_target(f"mysql://{location}")
     admin: Any = pymysql.connect(
-        host=target.host, port=target.port, user=target.user, password=target.password
+        host=target.host,
+        port=target.port,
+        user=target.user,
+        password=target.password,
+        ssl_disabled=True,  # to read the system's certificates takes 20 ms
     )
     with admin, admin.cursor() as cursor:
         cursor.execute(f"DROP DATABASE `{target.database}`")

@@ -276,7 +276,7 @@ async def test_rows_are_equal_however_they_are_written(
         target = read_target(location)
         connection = pymysql.connect(
             host=target.host, port=target.port, user=target.user, password=target.password,
-            database=target.database, init_command="SET time_zone = '+00:00'",
+            database=target.database, init_command="SET time_zone = '+00:00'", ssl_disabled=True,
         )  # fmt: skip
         with connection, connection.cursor() as cursor:
             for statement in statements:

@@ -33,6 +33,7 @@ def run_script(url: str, script: str) -> None:
             user=target.user,
             password=target.password,
             database=target.database,
+            ssl_disabled=True,
             client_flag=pymysql.constants.CLIENT.MULTI_STATEMENTS,
         )
         with admin, admin.cursor() as cursor:

@@ -379,6 +379,7 @@ def session(url: str) -> Iterator[Any]:
         user=target.user,
         password=target.password,
         database=target.database,
+        ssl_disabled=True,
         autocommit=False,
     )
     with connection, connection.cursor() as cursor:

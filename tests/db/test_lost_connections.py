@@ -361,7 +361,11 @@ def _kill_and_wait(cell: Any, session: Any) -> None:
     """End a session, and wait until its end has come to its socket."""
     target = read_target(cell.url)
     with pymysql.connect(
-        host=target.host, port=target.port, user=target.user, password=target.password
+        host=target.host,
+        port=target.port,
+        user=target.user,
+        password=target.password,
+        ssl_disabled=True,
     ) as killer:
         killer.query(f"KILL {session._number}")
     if isinstance(session, AsyncmyConnection):

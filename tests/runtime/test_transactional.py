@@ -162,6 +162,7 @@ def outside(database: Database, sql: str) -> list[tuple[Any, ...]]:
             user=target.user,
             password=target.password,
             database=target.database,
+            ssl_disabled=True,
         )
     try:
         cursor = connection.cursor()

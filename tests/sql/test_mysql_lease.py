@@ -497,6 +497,7 @@ def test_statements_for_any_driver_have_its_placeholders(
             user=target.user,
             password=target.password,
             database=target.database,
+            ssl_disabled=True,
         )
         with connection, connection.cursor() as cursor:
             for on_conflict in ("error", "ignore"):

@@ -160,5 +160,6 @@ def foreign_session(url: str) -> Iterator[tuple[Callable[[str], object], int]]:
         user=target.user,
         password=target.password,
         database=target.database,
+        ssl_disabled=True,
     ) as other:
         yield other.cursor().execute, other.thread_id()

@@ -121,6 +121,7 @@ def outside(database: Database) -> tuple[list[str], list[tuple[int, bool]]]:
             user=target.user,
             password=target.password,
             database=target.database,
+            ssl_disabled=True,
         ).cursor()
     elif database.dialect == "postgres":
         connection = psycopg.connect(url).cursor()

@@ -92,6 +92,7 @@ def outside(database: Database) -> Iterator[Any]:
             user=target.user,
             password=target.password,
             database=target.database,
+            ssl_disabled=True,
         )
     elif database.dialect == "postgres":
         connection = psycopg.connect(database.url)
