@@ -19,13 +19,18 @@ class _Number:
 
     asked: str
     ended: str
-    """Ends it; with PostgreSQL, waits until it has."""
-    seen: str | None = None
+    """Ends it, in a while."""
+    seen: str
     """Whether it is there still."""
 
 
 _NUMBERS: Final = {
-    "postgres": _Number("SELECT pg_backend_pid()", "SELECT pg_terminate_backend($1::int, 5000)"),
+    "postgres": _Number(
+        "SELECT pg_backend_pid()",
+        "SELECT pg_terminate_backend($1::int)",
+        # Its locks are gone before this is.
+        "SELECT count(*) FROM pg_stat_activity WHERE pid = $1",
+    ),
     "mysql": _Number(
         "SELECT connection_id()",
         "KILL $1",
@@ -85,5 +90,5 @@ class Lender:
         """End the session that the server gave this number."""
         how = _NUMBERS[self.db.dialect]
         await self.db.execute(how.ended, number)
-        while how.seen is not None and await self.db.fetch_value(how.seen, number):
+        while await self.db.fetch_value(how.seen, number):
             await anyio.lowlevel.checkpoint()
