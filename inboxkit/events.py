@@ -7,7 +7,8 @@ UTC.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -77,6 +78,8 @@ class ClaimEnded(Event):
     """From the claim's beginning to its end, the wait for a connection included."""
     error: str = ""
     """Why it failed: the error's type and text, as in `Failed`; empty: it did not."""
+    headers: Mapping[Any, Mapping[str, str]] = field(default_factory=dict)
+    """By id, the headers of the rows that have some."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -138,13 +138,13 @@ class Claimer:
             claim = await self._claim_shielded(limit)
         except (DatabaseError, StartupError, TimeoutError) as error:
             if self._report.is_heard:
-                self._report.claim_ended(since, 0, error)
+                self._report.claim_ended(since, error)
             await wait_for(self._stopping, self._clock, self._failures.add(error))
             return
         self._failures.end()
         self._accept(claim, self._stopping.is_set())
         if self._report.is_heard:
-            self._report.claim_ended(since, len(claim.rows) + claim.undecodable)
+            self._report.claim_ended(since, claim)
         # A claim that goes on where the last one stopped does not see what wakes tell of.
         self._is_looking = claim.more
         is_full = len(claim.rows) + claim.undecodable >= limit

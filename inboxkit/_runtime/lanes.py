@@ -188,9 +188,9 @@ class Lanes:
             if claim is not None:
                 self._failures.end()
                 self._accept(claim, self._stopping.is_set() or self._is_resting(claim))
-            if self._report.is_heard and (claim is not None or error is not None):
-                rows = 0 if claim is None else len(claim.rows) + claim.undecodable
-                self._report.claim_ended(since, rows, error)
+            answer = claim if claim is not None else error
+            if self._report.is_heard and answer is not None:
+                self._report.claim_ended(since, answer)
         finally:
             self._claiming -= 1
             self._tell_lanes()

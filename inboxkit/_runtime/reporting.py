@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from inboxkit import events
 from inboxkit._core.settlement import Settlement, Verb
-from inboxkit.abc import Clock
+from inboxkit.abc import Claim, Claimed, Clock
 from inboxkit.errors import LeaseLostError
 
 from .held import Held
@@ -72,22 +72,28 @@ class Reporter:
         """Whether anybody wants events that the log does not have."""
         return bool(self._listeners.all)
 
-    def claim_ended(self, since: float, rows: int, error: Exception | None = None) -> None:
+    def claim_ended(self, since: float, claim: Claim | Exception) -> None:
         """A claim was answered, or failed.
 
         Args:
             since: The monotonic second of its beginning.
-            rows: How many it took.
-            error: Why it failed.
+            claim: What it brought, or why it failed.
         """
+        rows: tuple[Claimed, ...] = ()
+        undecodable, error = 0, ""
+        if isinstance(claim, Claim):
+            rows, undecodable = claim.rows, claim.undecodable
+        else:
+            error = describe_error(claim)
         self._listeners.tell(
             events.ClaimEnded(
                 at=self._clock.now(),
                 instance=self.instance,
                 queue=self.queue,
-                rows=rows,
+                rows=len(rows) + undecodable,
                 took=timedelta(seconds=self._clock.monotonic() - since),
-                error="" if error is None else describe_error(error),
+                error=error,
+                headers={row.fence.id: row.headers for row in rows if row.headers},
             )
         )
 
