@@ -25,11 +25,11 @@ def with_headers(publication: Publication, context: Context) -> Publication:
     propagate.inject(carrier, context=context)
     if not carrier:
         return publication
-    row = None
+    row, field = None, spec.field_of(column)
     if spec.payload is None:
         row = new_row(publication.message)
         given = row.values.get(column.name)
-    elif (field := spec.field_of(column)) in publication.columns:
+    elif field in publication.columns:
         given = publication.columns[field]
     else:
         given = column.make_default() if column.has_default else None

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from datetime import datetime
+from typing import Any
 
 from opentelemetry import context as contexts
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode
+from opentelemetry.trace import Span, SpanContext, SpanKind
 
 from inboxkit import events
 from inboxkit._core.outcomes import Outcome
@@ -24,11 +24,9 @@ from inboxkit.service import Service
 
 from . import _attributes as names
 from ._carrying import context_of, extracted, span_in, with_headers
+from ._spans import Spans, end, fail
 
 __all__ = ["Tracing"]
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 
 Key = tuple[str, Any, int | None]
 Operated = Callable[..., None]
@@ -60,8 +58,7 @@ class Tracing:
         self, service: Service, tracer: trace.Tracer, operated: Operated, *, new_traces: bool
     ) -> None:
         self._clock = service.broker.database.clock
-        self._service = service.name
-        self._tracer = tracer
+        self._spans = Spans(tracer, self._clock, service.name)
         self._operated = operated
         self._new_traces = new_traces
         self._works: dict[Key, _Work] = {}
@@ -75,7 +72,7 @@ class Tracing:
         """Around `Broker.publish`: its span's context goes into the row."""
         queue = publication.queue
         start = self._clock.monotonic()
-        span = self._start(
+        span = self._spans.start(
             "publish", "send", queue.name, SpanKind.PRODUCER, {names.TABLE: queue.spec.name}
         )
         error = ""
@@ -86,10 +83,10 @@ class Tracing:
             span.set_attribute(names.MESSAGE_ID, str(id))
         except Exception as raised:
             error = type(raised).__name__
-            self._record(span, raised)
+            self._spans.record(span, raised)
             raise
         finally:
-            span.end(_nanoseconds(self._clock.now()))
+            end(span, self._clock.now())
             self._operated(queue.name, "publish", self._clock.monotonic() - start, error)
         return id
 
@@ -103,7 +100,7 @@ class Tracing:
         links = [work.claim] if work is not None else []
         if self._new_traces:
             links, context = [created, *links], Context()
-        span = self._start(
+        span = self._spans.start(
             "process",
             "process",
             delivery.queue.name,
@@ -121,20 +118,20 @@ class Tracing:
         self, deliveries: list[Delivery[Any, Any]], call_next: BatchCallNext
     ) -> list[Outcome]:
         """Around a handler of batches: one span, which many may have published."""
-        links: dict[SpanContext | None, None] = {}
+        links: list[SpanContext | None] = []
         for delivery in deliveries:
-            links[span_in(extracted(delivery.headers))] = None
+            links.append(span_in(extracted(delivery.headers)))
             if (work := self._works.get(_key_of(delivery))) is not None:
-                links[work.claim] = None
+                links.append(work.claim)
         queue = deliveries[0].queue
-        span = self._start(
+        span = self._spans.start(
             "process",
             "process",
             queue.name,
             SpanKind.CONSUMER,
             {names.TABLE: queue.spec.name, names.BATCH_COUNT: len(deliveries)},
             context=Context(),
-            links=list(links),
+            links=links,
         )
         with self._processing(span, deliveries, Context()):
             return await call_next(deliveries)
@@ -153,7 +150,7 @@ class Tracing:
         except Settle:
             raise
         except Exception as error:
-            self._record(span, error)
+            self._spans.record(span, error)
             raise
         finally:
             contexts.detach(token)
@@ -161,7 +158,7 @@ class Tracing:
             for work in works:
                 if work is not None:
                     work.since = now
-            span.end(_nanoseconds(now))
+            end(span, now)
 
     # What the runtime does.
 
@@ -201,28 +198,28 @@ class Tracing:
                 work.created = span_in(extracted(headers))
         if not event.rows and not event.error:
             return
-        span = self._start(
+        span = self._spans.start(
             "claim",
             "receive",
             event.queue,
             SpanKind.CLIENT,
             {names.BATCH_COUNT: event.rows},
             context=Context(),
-            links=list(dict.fromkeys(work.created for _, work in works)),
+            links=[work.created for _, work in works],
             at=event.at - event.took,
         )
         if event.error:
-            _fail(span, event.error.partition(":")[0], event.error)
+            fail(span, event.error.partition(":")[0], event.error)
         for _, work in works:
             work.claim = span.get_span_context()
-        span.end(_nanoseconds(event.at))
+        end(span, event.at)
 
     def _failed(self, event: events.Failed) -> None:
         """What no handler got has no span yet: its message could not be read."""
         work = self._works.get(_key(event))
         if work is None or work.process is not None:
             return
-        span = self._start(
+        span = self._spans.start(
             "process",
             "process",
             event.queue,
@@ -232,9 +229,9 @@ class Tracing:
             links=[work.claim],
             at=event.at,
         )
-        _fail(span, event.error.partition(":")[0], event.error)
+        fail(span, event.error.partition(":")[0], event.error)
         work.process, work.since = span.get_span_context(), event.at
-        span.end(_nanoseconds(event.at))
+        end(span, event.at)
 
     def _lost(self, event: events.Lost) -> None:
         work = self._works.get(_key(event))
@@ -249,7 +246,7 @@ class Tracing:
         work = self._works.pop(_key(event), None) or _Work()
         parent = work.process or work.created
         since = work.since or event.at
-        span = self._start(
+        span = self._spans.start(
             operation,
             "settle",
             event.queue,
@@ -262,46 +259,9 @@ class Tracing:
         if isinstance(event, events.DeadLettered):
             span.set_attribute("inboxkit.dead_letter", event.destination)
         if error:
-            _fail(span, error, text)
-        span.end(_nanoseconds(event.at))
+            fail(span, error, text)
+        end(span, event.at)
         self._operated(event.queue, operation, (event.at - since).total_seconds(), error)
-
-    def _start(
-        self,
-        operation: str,
-        kind: str,
-        queue: str,
-        span_kind: SpanKind,
-        attributes: dict[str, Any],
-        *,
-        context: Context | None = None,
-        links: Sequence[SpanContext | None] = (),
-        at: datetime | None = None,
-    ) -> Span:
-        return self._tracer.start_span(
-            f"{operation} {queue}",
-            context,
-            span_kind,
-            attributes={
-                names.SYSTEM: names.SYSTEM_NAME,
-                names.DESTINATION: queue,
-                names.OPERATION: operation,
-                names.OPERATION_TYPE: kind,
-                names.SERVICE: self._service,
-                **attributes,
-            },
-            links=[Link(link) for link in links if link is not None],
-            start_time=_nanoseconds(at or self._clock.now()),
-        )
-
-    def _record(self, span: Span, error: Exception) -> None:
-        span.record_exception(error, timestamp=_nanoseconds(self._clock.now()))
-        _fail(span, type(error).__name__, str(error))
-
-
-def _fail(span: Span, kind: str, text: str) -> None:
-    span.set_attribute(names.ERROR_TYPE, kind)
-    span.set_status(Status(StatusCode.ERROR, text))
 
 
 def _about(delivery: Delivery[Any, Any]) -> dict[str, Any]:
@@ -325,7 +285,3 @@ def _key(event: events.RowEvent) -> Key:
 def _key_of(delivery: Delivery[Any, Any]) -> Key:
     has_attempt = delivery.queue.spec.attempt is not None
     return delivery.queue.name, delivery.id, delivery.attempt if has_attempt else None
-
-
-def _nanoseconds(instant: datetime) -> int:
-    return (instant - _EPOCH) // _MICROSECOND * 1000
