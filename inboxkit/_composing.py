@@ -22,7 +22,8 @@ from ._including import Included
 from ._including_together import left_to_others
 from ._runtime.delivery import Delivery, TransactionalDelivery
 from ._runtime.plan import Plan, Wrapping
-from ._runtime.reporting import Outage, Reporter, log
+from ._runtime.records import log
+from ._runtime.reporting import Outage, Reporter
 from ._runtime.room import Room
 from ._runtime.subscription import Subscription
 from ._sql.check import check_dead_letter, check_groups
@@ -83,6 +84,7 @@ async def compose(
                 broker.database.clock,
                 table=one.spec.name,
                 outage=outage,
+                listeners=broker.listeners,
             ),
             state=state,
             middleware=middleware,
@@ -200,6 +202,7 @@ def form_of(
         steps=ExpirySteps(database.random.randrange(1000)),
         others=Others(tuple(sorted(others)), one.dead_shape) if one.is_every_group else None,
         keys=keys,
+        queue=one.queue.name,
     )
 
 

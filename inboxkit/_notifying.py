@@ -11,7 +11,7 @@ from ._core.spec import InboxSpec
 from ._db.connection import Connection, Transaction
 from ._db.foreign import foreign_of
 from ._runtime.listening import Listener
-from ._runtime.reporting import describe_error, log
+from ._runtime.records import describe_error, log
 from ._sql.postgres.notify import channel_of, notify, payload_of
 from ._sql.statement import Reading, Script, Steps
 from .clock import SystemClock

@@ -18,7 +18,8 @@ from ._notifying import listener_of
 from ._pausing import pause_watch
 from ._runtime.listening import listening
 from ._runtime.plan import Wrapping
-from ._runtime.reporting import log
+from ._runtime.records import log
+from ._runtime.running import running_beside
 from ._runtime.serving import serve
 from ._runtime.skew import watching
 from ._runtime.stopping import Stop
@@ -47,6 +48,8 @@ class Program:
     drain_seconds: float
     control: InboxSpec | None = None
     """The control table."""
+    beside: Sequence[Callable[[], Awaitable[None]]] = ()
+    """What runs beside the subscriptions."""
 
     async def run(
         self, stop: Stop, watchdog: Watchdog | None, *, started: Callable[[], None]
@@ -117,8 +120,11 @@ class Program:
             await resources.enter_async_context(watching(pauses))
         if (watch := skew_watch(self.broker, self.included)) is not None:
             await resources.enter_async_context(watching(watch))
+        if self.beside:
+            await resources.enter_async_context(running_beside(self.beside, stop.fail))
         return subscriptions
 
     def _tell(self, kind: type[events.Started | events.Stopped], what: str) -> None:
         event = kind(at=self.broker.database.clock.now(), instance=self.name, queue="")
+        self.broker.listeners.tell(event)
         log(logging.INFO, "service %r %s", self.name, what, extra={"event": event})

@@ -13,23 +13,24 @@ from . import events
 from ._core.annotations import show
 from ._core.async_only import AsyncOnly
 from ._core.fitting import fits
+from ._core.handler import is_async
 from ._core.lease import whole_seconds
-from ._core.rows import NewRow
 from ._db.foreign_sqlalchemy import after_foreign_commit
 from ._notifying import tell_on_foreign
+from ._publishing import Publication, Publisher, PublishMiddleware, row_of, wrapped
 from ._routing import Routes
-from ._runtime.reporting import log, logger
+from ._runtime.listeners import Listeners
+from ._runtime.records import log, logger
 from .database import Connection, Database, Transaction
 from .errors import ClosedError, DeclarationError, EncodeError
-from .every_group import EveryGroup
 from .insert import Connectable, insert_rows
 from .queue import InboxQueue
-from .table import Inbox, new_row
+from .table import Inbox
 
 if TYPE_CHECKING:
     from ._core.spec import InboxSpec
 
-__all__ = ["Broker"]
+__all__ = ["Broker", "Publication"]
 
 RowT = TypeVar("RowT")
 MessageT = TypeVar("MessageT")
@@ -86,6 +87,10 @@ class Broker(AsyncOnly):
             self.database.notifies = True
         self.instance = ""
         """Whose it is, in events: the name of the service that serves it."""
+        self.listeners = Listeners()
+        """Who is told of events: the functions of `Service.on_event`."""
+        self._middleware: tuple[PublishMiddleware, ...] = ()
+        self._publish: Publisher = self._insert
         self._routes = Routes()
         self._opened_database = False
         self._is_open = False
@@ -144,6 +149,25 @@ class Broker(AsyncOnly):
         """
         self._routes.add(pattern, row)
 
+    def use(self, middleware: PublishMiddleware) -> PublishMiddleware:
+        """Wrap every `publish`: ``async (publication, call_next) -> id``; the first used is outermost.
+
+        `call_next(publication)` inserts, and returns the row's id or raises what `publish` does. It may
+        be given another publication, `dataclasses.replace(publication, columns=…)`. Rows of `insert_rows`
+        do not come by here.
+
+        Raises:
+            DeclarationError: It is no async function.
+        """
+        if not is_async(middleware):
+            raise DeclarationError(
+                f"Broker.use() takes an async function of a publication and call_next, not "
+                f"{middleware!r}; write async def"
+            )
+        self._middleware = (*self._middleware, middleware)
+        self._publish = wrapped(self._insert, self._middleware)
+        return middleware
+
     def add_queue(self, queue: InboxQueue[Any, Any], message: Any = None) -> None:
         """Route a queue's own name to it; `Service.include` does this for each subscription.
 
@@ -199,9 +223,13 @@ class Broker(AsyncOnly):
                 "this broker is closed; publish before its Service stops, or open it again"
             )
         target = self._routes.find(queue) if isinstance(queue, str) else queue
+        return await self._publish(Publication(target, message, columns, within))
+
+    async def _insert(self, publication: Publication) -> Any:
+        target, within = publication.queue, publication.within
         try:
-            self._check_message(target, message)
-            row = _row_for(target, message, columns)
+            self._check_message(target, publication.message)
+            row = row_of(publication)
             if within is not None:
                 (id,) = await insert_rows(within, row)
             else:
@@ -232,7 +260,7 @@ class Broker(AsyncOnly):
 
     def _tell(self, queue: InboxQueue[Any, Any], id: Any) -> None:
         """A row is there for all to see."""
-        if not logger.isEnabledFor(logging.DEBUG):
+        if not self.listeners.all and not logger.isEnabledFor(logging.DEBUG):
             return
         event = events.Published(
             at=self.database.clock.now(),
@@ -242,7 +270,20 @@ class Broker(AsyncOnly):
             table=queue.spec.name,
             group=queue.only_group,
         )
-        log(logging.DEBUG, "queue %r: published row %r", queue.name, id, extra={"event": event})
+        self.listeners.tell(event)
+        log(
+            logging.DEBUG,
+            "queue %r: published row %r",
+            queue.name,
+            id,
+            extra={
+                "event": event,
+                "queue": queue.name,
+                "row_id": id,
+                "attempt": None,
+                "group": event.group,
+            },
+        )
 
     async def _follow_foreign(
         self, connection: Any, queue: InboxQueue[Any, Any], tell: Callable[[], None]
@@ -266,31 +307,3 @@ class Broker(AsyncOnly):
 
     def __repr__(self) -> str:
         return f"Broker({self.database!r})"
-
-
-def _row_for(queue: InboxQueue[Any, Any], message: Any, columns: dict[str, Any]) -> NewRow:
-    """The row that carries a message: its group is the queue's name."""
-    spec = queue.spec
-    if isinstance(queue, EveryGroup):
-        raise TypeError(
-            f"publish(): {queue.name!r} is every group of table {spec.name!r}; name one, as in "
-            "publish(queue.group('acme'), message)"
-        )
-    if spec.payload is None:
-        if columns:
-            raise TypeError("publish() takes no columns beside a whole row; set them in the row")
-        row = new_row(message)
-        if row.spec.name != spec.name:
-            raise TypeError(
-                f"queue {queue.name!r} takes rows of {spec.name!r}, not of {row.spec.name!r}"
-            )
-        if spec.group is None:
-            return row
-        return NewRow(spec, {**row.values, spec.group.name: queue.name})
-    if spec.group is not None:
-        field = spec.field_of(spec.group)
-        if columns.setdefault(field, queue.name) != queue.name:
-            raise TypeError(f"publish(): {field} is the queue's name, {queue.name!r}; leave it out")
-    if queue.row is not None:
-        return new_row(queue.row.of(message, **columns))
-    return spec.of(message, **columns)

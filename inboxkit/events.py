@@ -1,4 +1,5 @@
-"""What happened to rows, as values: each is sent as ``extra={"event": …}`` on the logger ``inboxkit``.
+"""What happened to rows, as values: each is sent as ``extra={"event": …}`` on the logger ``inboxkit``,
+and given to the functions of `Service.on_event`, whatever the logger's level.
 
 Timelines, histories and telemetry are made from these. Instants are the service's clock's: aware,
 UTC.
@@ -6,11 +7,13 @@ UTC.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
 __all__ = [
+    "ClaimEnded",
     "Claimed",
     "DeadLettered",
     "Event",
@@ -26,6 +29,7 @@ __all__ = [
     "Retried",
     "Started",
     "Stopped",
+    "Unsettled",
 ]
 
 
@@ -59,6 +63,23 @@ class Paused(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumed(Event):
     """The queue claims again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimEnded(Event):
+    """A claim was answered, after the `Claimed` of each of its rows; or it failed.
+
+    Told to `Service.on_event` alone: an idle queue would fill the log with it.
+    """
+
+    rows: int
+    """How many it took, those included that cannot be read; 0 where it failed."""
+    took: timedelta
+    """From the claim's beginning to its end, the wait for a connection included."""
+    error: str = ""
+    """Why it failed: the error's type and text, as in `Failed`; empty: it did not."""
+    headers: Mapping[Any, Mapping[str, str]] = field(default_factory=dict)
+    """By id, the headers of the rows that have some."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,3 +178,14 @@ class OutcomeUnknown(RowEvent):
 
     is_gone: bool = False
     """The row is gone or finished: it was settled, by this delivery or by one that took it over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unsettled(RowEvent):
+    """A settlement or release could not be written: the row is handed out again.
+
+    In the lease form that is when its lease ends.
+    """
+
+    error: str
+    """What was in the way, as in `Failed`; empty where nothing was sent."""

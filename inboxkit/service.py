@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -20,6 +20,7 @@ from ._core.spec import InboxSpec
 from ._db.blocks import Block
 from ._including import Included, check_included
 from ._including_together import check_middleware, check_together
+from ._runtime.listeners import Listener
 from ._runtime.plan import BatchMiddleware, Middleware, Wrapping
 from ._runtime.running import bare_errors, stop_at_signals
 from ._runtime.stopping import Phase, Stop
@@ -35,6 +36,7 @@ from .subscriber import Subscriber
 __all__ = ["Handle", "Service"]
 
 Lifespan: TypeAlias = Callable[["Service"], AbstractAsyncContextManager[Any]]
+Beside: TypeAlias = Callable[["Service"], Awaitable[None]]
 
 _BACKOFF = Backoff.exponential()
 
@@ -105,6 +107,7 @@ class Service:
         self._included: list[Included] = []
         self._startup: list[StartupHook] = []
         self._middleware: list[Wrapping] = []
+        self._beside: list[Beside] = []
         self._is_running = False
 
     @property
@@ -266,6 +269,52 @@ class Service:
         self._middleware.append(wrapping)
         return middleware
 
+    def on_event(self, listener: Listener) -> Listener:
+        """Call a function with each event of this service, and of its broker.
+
+        It is called on the event loop, where the event happens, whatever the level of the log; it must
+        not wait. One that raises changes nothing: the first time is logged.
+
+        Returns:
+            The function, so that this can decorate it.
+
+        Raises:
+            DeclarationError: It is async.
+        """
+        if not callable(listener) or is_async(listener):
+            raise DeclarationError(
+                f"service {self.name!r}: on_event takes a plain function of an event, not {listener!r}; it "
+                "is called where the event happens, and must not wait"
+            )
+        self.broker.listeners.add(listener)
+        return listener
+
+    def beside(self, function: Beside) -> Beside:
+        """Run an async function beside the subscriptions, for as long as the service runs.
+
+        It starts once the tables are checked, and is cancelled when all handlers have ended. What it
+        raises ends the service.
+
+        Args:
+            function: ``async (Service) -> None``.
+
+        Returns:
+            The function, so that this can decorate it.
+
+        Raises:
+            DeclarationError: It is no async function.
+            ClosedError: The service is running.
+        """
+        if not is_async(function):
+            raise DeclarationError(
+                f"service {self.name!r}: beside takes an async function of the service, not {function!r}; "
+                "write async def"
+            )
+        if self._is_running:
+            raise ClosedError(f"service {self.name!r} is running; call beside() before it starts")
+        self._beside.append(function)
+        return function
+
     async def run(self) -> None:
         """Serve until cancelled, SIGINT or SIGTERM.
 
@@ -368,6 +417,7 @@ class Service:
             middleware=tuple(self._middleware),
             drain_seconds=self._drain_timeout.total_seconds(),
             control=self._control,
+            beside=tuple(partial(function, self) for function in self._beside),
         )
         self._is_running = True
         try:

@@ -45,6 +45,7 @@ def open_form(
     steps: ExpirySteps,
     others: Others | None = None,
     keys: Keys | None = None,
+    queue: str = "",
 ) -> ClaimForm:
     """Make the claim form that a description asks for.
 
@@ -60,6 +61,7 @@ def open_form(
         others: Every group of the table is served but these; None: `group` says which.
         keys: The keys of the database where this process keeps them: the advisory lock form's, on
             SQLite. The form closes them.
+        queue: The queue's name, for the log.
 
     Raises:
         DialectError: This database, or this version, does not serve the form.
@@ -71,25 +73,53 @@ def open_form(
             "nullable time), or include a subscription for each group"
         )
     if spec.form == "row lock" and others is not None:
-        return EveryGroupRowLockForm(database, spec, info, dialect, others=others, cap=cap)
+        return EveryGroupRowLockForm(
+            database, spec, info, dialect, others=others, cap=cap, queue=queue
+        )
     if others is not None:
         return EveryGroupForm(
-            database, spec, info, dialect, others=others, lease=lease, cap=cap, steps=steps
+            database,
+            spec,
+            info,
+            dialect,
+            others=others,
+            lease=lease,
+            cap=cap,
+            steps=steps,
+            queue=queue,
         )
     if spec.group is not None and group is None:
         raise DialectError(f"table {spec.name!r} has groups; name the one to serve, or serve all")
     if spec.form == "advisory lock":
-        return _open_advisory(database, bind(dialect, spec, info), group=group, cap=cap, keys=keys)
+        return _open_advisory(
+            database, bind(dialect, spec, info), group=group, cap=cap, keys=keys, queue=queue
+        )
     if spec.form == "row lock":
-        return RowLockForm(database, spec, info, dialect, group=group, cap=cap)
-    return LeaseForm(database, spec, info, dialect, group=group, lease=lease, cap=cap, steps=steps)
+        return RowLockForm(database, spec, info, dialect, group=group, cap=cap, queue=queue)
+    return LeaseForm(
+        database,
+        spec,
+        info,
+        dialect,
+        group=group,
+        lease=lease,
+        cap=cap,
+        steps=steps,
+        queue=queue,
+    )
 
 
 def _open_advisory(
-    database: Connections, table: Table, *, group: str | None, cap: int | None, keys: Keys | None
+    database: Connections,
+    table: Table,
+    *,
+    group: str | None,
+    cap: int | None,
+    keys: Keys | None,
+    queue: str,
 ) -> ClaimForm:
     statements = table.dialect.advisory(table, group=group, cap=cap)
     if statements.kept_by == "session":
-        return SessionAdvisoryForm(database, table, statements, cap=cap)
+        return SessionAdvisoryForm(database, table, statements, cap=cap, queue=queue)
     assert keys is not None, "SQLite keeps no keys: the process does"
-    return ProcessAdvisoryForm(database, table, statements, keys, cap=cap)
+    return ProcessAdvisoryForm(database, table, statements, keys, cap=cap, queue=queue)

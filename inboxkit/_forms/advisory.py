@@ -52,12 +52,18 @@ class SessionAdvisoryForm:
     holds_together = False
 
     def __init__(
-        self, lender: Lender, table: Table, statements: SessionKeys, *, cap: int | None
+        self,
+        lender: Lender,
+        table: Table,
+        statements: SessionKeys,
+        *,
+        cap: int | None,
+        queue: str = "",
     ) -> None:
         self._lender = lender
         self._table = table
         self._statements = statements
-        self._claiming = Claiming(table, cap=cap)
+        self._claiming = Claiming(table, cap=cap, queue=queue)
         self._holds: dict[int, _Hold] = {}
         self._numbers = itertools.count(1)
         self._claims = 0

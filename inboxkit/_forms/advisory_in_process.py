@@ -56,12 +56,13 @@ class ProcessAdvisoryForm:
         keys: Keys,
         *,
         cap: int | None,
+        queue: str = "",
     ) -> None:
         self._runner = runner
         self._table = table
         self._statements = statements
         self._keys = keys
-        self._claiming = Claiming(table, cap=cap)
+        self._claiming = Claiming(table, cap=cap, queue=queue)
         self._held: dict[int, str] = {}
         """The keys of rows in work, by the numbers that stand for sessions elsewhere."""
         self._numbers = itertools.count(1)

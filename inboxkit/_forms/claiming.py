@@ -28,10 +28,14 @@ class Claiming:
         table: The queue's.
         cap: Past it a row is spent; None: none is.
         counts: Whether the claim's own statement counts; else what ends the delivery does.
+        queue: The queue's name, for the log.
     """
 
-    def __init__(self, table: Table, *, cap: int | None, counts: bool = True) -> None:
+    def __init__(
+        self, table: Table, *, cap: int | None, counts: bool = True, queue: str = ""
+    ) -> None:
         self._table = table
+        self._queue = queue
         self._cap = cap
         self._counts = counts
         self._threshold = claim_threshold(cap, largest_attempt(table))
@@ -114,12 +118,21 @@ class Claiming:
 
     def _set_aside(self, error: DecodeError, row: tuple[Any, ...], expiry: datetime) -> None:
         group = self._table.find(Role.GROUP)
-        place = ""
-        if group is not None:
-            place = f" of group {group.decode(row[self._columns.index(group.name)])!r}"
+        name = None if group is None else group.decode(row[self._columns.index(group.name)])
+        place = "" if group is None else f" of group {name!r}"
         # The id as it stands in the table, to find the row by.
         _log.error(
-            "%s; the row %r%s is set aside until %s", error, row[0], place, expiry.isoformat()
+            "%s; the row %r%s is set aside until %s",
+            error,
+            row[0],
+            place,
+            expiry.isoformat(),
+            extra={
+                "queue": self._queue,
+                "row_id": row[0],
+                "attempt": None,
+                "group": name if isinstance(name, str) else None,
+            },
         )
 
     def _tell_of_unread_attempt(self) -> None:

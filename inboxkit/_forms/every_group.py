@@ -41,8 +41,19 @@ class EveryGroupForm(LeaseForm):
         lease: timedelta,
         cap: int | None,
         steps: ExpirySteps,
+        queue: str = "",
     ) -> None:
-        super().__init__(runner, spec, info, dialect, group=None, lease=lease, cap=cap, steps=steps)
+        super().__init__(
+            runner,
+            spec,
+            info,
+            dialect,
+            group=None,
+            lease=lease,
+            cap=cap,
+            steps=steps,
+            queue=queue,
+        )
         self._groups = get_every_group(self._table, cap=cap, others=others)
         self._group_at = [column.role for column in self._table.columns].index(Role.GROUP)
         self._rounds = Rounds()

@@ -51,8 +51,9 @@ class EveryGroupRowLockForm(RowLockForm):
         *,
         others: Others,
         cap: int | None = None,
+        queue: str = "",
     ) -> None:
-        super().__init__(lender, spec, info, dialect, group=None, cap=cap)
+        super().__init__(lender, spec, info, dialect, group=None, cap=cap, queue=queue)
         self._groups = get_every_group(self._table, cap=cap, others=others)
         self._rounds = Rounds()
         self._busy: dict[str, None] = {}

@@ -39,13 +39,14 @@ class LeaseForm:
         lease: timedelta,
         cap: int | None,
         steps: ExpirySteps,
+        queue: str = "",
     ) -> None:
         self._runner = runner
         self._table = bind(dialect, spec, info)
         self._lease = lease
         self._steps = steps
         self._statements = dialect.lease(self._table, group=group, cap=cap)
-        self._claiming = Claiming(self._table, cap=cap)
+        self._claiming = Claiming(self._table, cap=cap, queue=queue)
         self._aside = Aside()
         """Heads of FIFO groups that cannot be read."""
         self._settling = Settling(runner, self._table, self._statements, steps=steps)

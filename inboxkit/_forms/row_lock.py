@@ -59,11 +59,12 @@ class RowLockForm:
         *,
         group: str | None,
         cap: int | None = None,
+        queue: str = "",
     ) -> None:
         self._lender = lender
         self._table = bind(dialect, spec, info)
         self._statements = dialect.row_lock(self._table, group=group)
-        self._claiming = Claiming(self._table, cap=cap, counts=False)
+        self._claiming = Claiming(self._table, cap=cap, counts=False, queue=queue)
         self._cap = cap
         self._sessions: dict[int, DriverConnection] = {}
         self._numbers = itertools.count(1)

@@ -82,6 +82,7 @@ class Claimer:
         self._form = form
         self._clock = clock
         self._waker = waker
+        self._report = report
         self._room = room
         self._accept = accept
         self._has_room = anyio.Event()
@@ -132,13 +133,18 @@ class Claimer:
     async def _claim(self, limit: int) -> None:
         if not self._is_looking:
             self._waker.start_claim()
+        since = self._clock.monotonic() if self._report.is_heard else 0.0
         try:
             claim = await self._claim_shielded(limit)
         except (DatabaseError, StartupError, TimeoutError) as error:
+            if self._report.is_heard:
+                self._report.claim_ended(since, error)
             await wait_for(self._stopping, self._clock, self._failures.add(error))
             return
         self._failures.end()
         self._accept(claim, self._stopping.is_set())
+        if self._report.is_heard:
+            self._report.claim_ended(since, claim)
         # A claim that goes on where the last one stopped does not see what wakes tell of.
         self._is_looking = claim.more
         is_full = len(claim.rows) + claim.undecodable >= limit

@@ -185,13 +185,13 @@ class Ender:
                 if answer.due is not None:
                     self._due(_GIVEN_BACK, answer)
                 self._pause(held, _SHORTEST_PAUSE.total_seconds())
-                if is_alone:
-                    rest = "a second" if answer.due is None else "others"
-                    self._report.trouble(
-                        f"row {held.id!r} could not be settled; it is handed out again after {rest}",
-                        answer.error,
-                        held=held,
-                    )
+                rest = "a second" if answer.due is None else "others"
+                self._report.unsettled(
+                    held,
+                    f"row {held.id!r} could not be settled; it is handed out again after {rest}",
+                    answer.error,
+                    is_told=is_alone,
+                )
             case "unknown":
                 self._rest(held, _SHORTEST_PAUSE.total_seconds())
                 self._report.outcome_unknown(held, error=answer.error)

@@ -74,6 +74,7 @@ class Lanes:
         self._room = room
         self._places = places
         self._accept = accept
+        self._report = report
         self._failures = Failures(random, report)
         self._changed = anyio.Event()
         self._stopping = anyio.Event()
@@ -163,6 +164,7 @@ class Lanes:
         self._claiming += 1
         error: Exception | None = None
         claim: Claim | None = None
+        since = 0.0
         try:
             if not await self._places.enter(self):
                 return
@@ -175,6 +177,7 @@ class Lanes:
                     while taken < limit and self._places.enter_nowait():
                         taken += 1
                     limit = taken
+                since = self._clock.monotonic()
                 claim = await self._claim_shielded(limit)
             except (DatabaseError, StartupError, TimeoutError) as met:
                 error = met
@@ -185,6 +188,9 @@ class Lanes:
             if claim is not None:
                 self._failures.end()
                 self._accept(claim, self._stopping.is_set() or self._is_resting(claim))
+            answer = claim if claim is not None else error
+            if self._report.is_heard and answer is not None:
+                self._report.claim_ended(since, answer)
         finally:
             self._claiming -= 1
             self._tell_lanes()

@@ -13,7 +13,7 @@ import anyio
 from inboxkit.abc import Clock, DriverConnection, Listening, Statement
 from inboxkit.errors import DatabaseError, DialectError, StartupError
 
-from .reporting import describe_error, log
+from .records import describe_error, log
 from .running import bare_errors
 from .waking import WakeHub
 

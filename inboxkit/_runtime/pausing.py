@@ -10,7 +10,7 @@ from typing import Protocol
 from inboxkit.abc import Clock
 from inboxkit.errors import DatabaseError
 
-from .reporting import describe_error, log
+from .records import describe_error, log
 
 __all__ = ["Pausable", "PauseWatch"]
 

@@ -1,44 +1,34 @@
-"""The log of one subscription: every record carries its event."""
+"""The log of one subscription: every record carries its event, and every one about a row says which."""
 
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from inboxkit import events
 from inboxkit._core.settlement import Settlement, Verb
-from inboxkit.abc import Clock
+from inboxkit.abc import Claim, Claimed, Clock
 from inboxkit.errors import LeaseLostError
 
 from .held import Held
+from .listeners import Listeners
+from .records import (
+    about,
+    about_event,
+    attempt_of,
+    describe_error,
+    escape,
+    log,
+    logger,
+    place,
+    printable,
+)
 
-__all__ = ["GONE", "Outage", "Reporter", "describe_error", "log", "logger", "place"]
-
-logger = logging.getLogger("inboxkit")
+__all__ = ["GONE", "Outage", "Reporter"]
 
 GONE: Final = "the row is gone, or finished by somebody else"
 """Why a hold is lost that nobody took: the row was deleted, or changed by hand."""
-_LONGEST_ERROR = 500
-
-
-def describe_error(error: BaseException) -> str:
-    """The error's type and text, printable and short whatever is in it."""
-    try:
-        text = str(error)
-    except Exception as second:  # noqa: BLE001 - a broken __str__ must not hide the failure
-        text = f"<its text cannot be made: {type(second).__name__}>"
-    text = printable(text)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def printable(text: str) -> str:
-    """A text of the user's as a line of the log: escaped where it must be, and cut."""
-    text = text[: _LONGEST_ERROR + 1]
-    if not text.isprintable():
-        text = text.encode("unicode_escape").decode("ascii")
-    return text[:_LONGEST_ERROR] + "…" if len(text) > _LONGEST_ERROR else text
 
 
 class Outage:
@@ -57,6 +47,7 @@ class Reporter:
         clock: Stamps the events.
         table: Its table's name.
         outage: The service's.
+        listeners: The service's.
     """
 
     def __init__(
@@ -67,23 +58,55 @@ class Reporter:
         *,
         table: str = "",
         outage: Outage | None = None,
+        listeners: Listeners | None = None,
     ) -> None:
         self.instance = instance
         self.queue = queue
         self._table = table
         self._clock = clock
         self._outage = outage or Outage()
+        self._listeners = listeners or Listeners()
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether anybody wants events that the log does not have."""
+        return bool(self._listeners.all)
+
+    def claim_ended(self, since: float, claim: Claim | Exception) -> None:
+        """A claim was answered, or failed.
+
+        Args:
+            since: The monotonic second of its beginning.
+            claim: What it brought, or why it failed.
+        """
+        rows: tuple[Claimed, ...] = ()
+        undecodable, error = 0, ""
+        if isinstance(claim, Claim):
+            rows, undecodable = claim.rows, claim.undecodable
+        else:
+            error = describe_error(claim)
+        self._listeners.tell(
+            events.ClaimEnded(
+                at=self._clock.now(),
+                instance=self.instance,
+                queue=self.queue,
+                rows=len(rows) + undecodable,
+                took=timedelta(seconds=self._clock.monotonic() - since),
+                error=error,
+                headers={row.fence.id: row.headers for row in rows if row.headers},
+            )
+        )
 
     def claimed(self, held: Held) -> None:
         """The row is in work here."""
-        if logger.isEnabledFor(logging.DEBUG):
+        if self._listeners.all or logger.isEnabledFor(logging.DEBUG):
             until = held.tokens[0] if held.tokens else None
             event = events.Claimed(**self._row(held), locked_until=until)
             self._send(logging.DEBUG, "claimed row %r", held, event)
 
     def renewed(self, held: Held) -> None:
         """The lease was prolonged."""
-        if logger.isEnabledFor(logging.DEBUG):
+        if self._listeners.all or logger.isEnabledFor(logging.DEBUG):
             event = events.Renewed(**self._row(held), locked_until=held.tokens[0])
             self._send(logging.DEBUG, "renewed row %r", held, event)
 
@@ -97,13 +120,14 @@ class Reporter:
         """
         hold = "hold" if held.lease is None else "lease"
         error = LeaseLostError(
-            f"{self._place(held)}: the {hold} of row {held.id!r} is lost{_attempt(held)} ({reason}); "
+            f"{self._place(held)}: the {hold} of row {held.id!r} is lost{attempt_of(held)} ({reason}); "
             f"nothing was written{'' if is_gone else ', the row is handed out again'}",
             queue=self.queue,
             id=held.id,
         )
         event = events.Lost(**self._row(held), reason=reason)
-        log(logging.WARNING, "%s", error, extra={"event": event})
+        self._listeners.tell(event)
+        log(logging.WARNING, "%s", error, extra=about_event(event))
         return error
 
     def settled(self, held: Held, ending: Settlement, due: datetime | None) -> None:
@@ -118,11 +142,14 @@ class Reporter:
 
     def finished(self, held: Held, outcome: str, reason: str = "") -> None:
         """The row is done with."""
+        is_drop = outcome == "drop"
+        if not is_drop and not self._listeners.all and not logger.isEnabledFor(logging.DEBUG):
+            return
         event = events.Finished(**self._row(held), outcome=outcome, reason=reason)
-        if outcome == "drop":
-            why = _escape(printable(reason)) or "no reason given"
+        if is_drop:
+            why = escape(printable(reason)) or "no reason given"
             self._send(logging.WARNING, f"dropped row %r ({why})", held, event)
-        elif logger.isEnabledFor(logging.DEBUG):
+        else:
             self._send(logging.DEBUG, "acked row %r", held, event)
 
     def failed(self, held: Held, error: BaseException, *, traceback: bool = True) -> None:
@@ -136,7 +163,7 @@ class Reporter:
         event = events.Failed(**self._row(held), error=describe_error(error))
         self._send(
             logging.ERROR,
-            f"row %r failed: {_escape(event.error)}",
+            f"row %r failed: {escape(event.error)}",
             held,
             event,
             error if traceback else None,
@@ -150,7 +177,7 @@ class Reporter:
     def dead_lettered(self, held: Held, destination: str) -> None:
         """The row was moved."""
         event = events.DeadLettered(**self._row(held), destination=destination)
-        text = f"row %r went to the dead letter {_escape(repr(destination))}"
+        text = f"row %r went to the dead letter {escape(repr(destination))}"
         self._send(logging.WARNING, text, held, event)
 
     def released(self, held: Held, give_back: bool) -> None:
@@ -185,16 +212,39 @@ class Reporter:
 
     def _of_queue(self, kind: type[events.Paused | events.Resumed], what: str) -> None:
         event = kind(at=self._clock.now(), instance=self.instance, queue=self.queue)
+        self._listeners.tell(event)
         log(logging.INFO, "queue %r is %s", self.queue, what, extra={"event": event})
+
+    def unsettled(
+        self, held: Held, text: str, error: BaseException | None = None, *, is_told: bool = True
+    ) -> None:
+        """A settlement or release could not be written, and nothing more will be.
+
+        Args:
+            held: The delivery.
+            text: What it means for the row.
+            error: What was in the way.
+            is_told: Whether the log is to have it; not for each row of a batch that failed together.
+        """
+        why = "" if error is None else describe_error(error)
+        event = events.Unsettled(**self._row(held), error=why)
+        self._listeners.tell(event)
+        if is_told:
+            self._say(text, error, held, {"event": event})
 
     def trouble(
         self, text: str, error: BaseException | None = None, *, held: Held | None = None
     ) -> None:
         """Something about the whole queue, or about the row of one delivery."""
-        where = f"queue {self.queue!r}"
+        self._say(text, error, held, {})
+
+    def _say(
+        self, text: str, error: BaseException | None, held: Held | None, extra: dict[str, Any]
+    ) -> None:
+        where, what = f"queue {self.queue!r}", {"queue": self.queue}
         if held is not None:
-            where = f"{self._place(held)}{_attempt(held)}"
-        log(logging.WARNING, "%s: %s", where, text, exc_info=error)
+            where, what = f"{self._place(held)}{attempt_of(held)}", about(self.queue, held)
+        log(logging.WARNING, "%s: %s", where, text, exc_info=error, extra={**what, **extra})
 
     def outage(self, text: str, error: BaseException | None, *, held: Held | None = None) -> bool:
         """Something failed that an outage of the database explains.
@@ -212,7 +262,8 @@ class Reporter:
         """The database answers."""
         if self._outage.is_told:
             self._outage.is_told = False
-            log(logging.INFO, "queue %r: the database answers again", self.queue)
+            extra = {"queue": self.queue}
+            log(logging.INFO, "queue %r: the database answers again", self.queue, extra=extra)
 
     def _row(self, held: Held) -> dict[str, Any]:
         return {
@@ -233,35 +284,18 @@ class Reporter:
         event: events.RowEvent,
         error: BaseException | None = None,
     ) -> None:
+        self._listeners.tell(event)
+        if not logger.isEnabledFor(level):
+            return
         log(
             level,
             f"%s: {text}%s",
             self._place(held),
             held.id,
-            _attempt(held),
+            attempt_of(held),
             exc_info=error,
-            extra={"event": event},
+            extra=about_event(event),
         )
 
     def _place(self, held: Held) -> str:
         return place(self.queue, held.claimed.group)
-
-
-def place(queue: str, group: str | None) -> str:
-    """Where a row is, for messages: the group is named where the queue is not called like it."""
-    return f"queue {queue!r}" if group in (None, queue) else f"queue {queue!r}, group {group!r}"
-
-
-def _attempt(held: Held) -> str:
-    attempt = held.claimed.attempt
-    return "" if attempt is None else f", attempt {attempt}"
-
-
-def log(level: int, text: str, *arguments: Any, **extra: Any) -> None:
-    """Send a record. A log handler of the user's may raise: no row is lost or stuck for it."""
-    with suppress(Exception):
-        logger.log(level, text, *arguments, **extra)
-
-
-def _escape(text: str) -> str:
-    return text.replace("%", "%%")

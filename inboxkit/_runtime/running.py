@@ -5,18 +5,18 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from types import FrameType
 from typing import Any
 
 import anyio
 
-from .reporting import log
+from .records import log
 from .stopping import Phase, Stop, longest_stop
 from .watchdog import Watchdog
 
-__all__ = ["bare_errors", "stop_at_signals"]
+__all__ = ["bare_errors", "running_beside", "stop_at_signals"]
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -33,6 +33,26 @@ def bare_errors() -> Iterator[None]:
         if error is group:
             raise
         raise error from error.__cause__
+
+
+@asynccontextmanager
+async def running_beside(
+    functions: Sequence[Callable[[], Awaitable[None]]], fail: Callable[[BaseException], None]
+) -> AsyncIterator[None]:
+    """Run functions for the length of a block; what one raises is given to `fail`."""
+
+    async def run(function: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await function()
+        except Exception as error:  # noqa: BLE001 - it ends the service, in order
+            fail(error)
+
+    with bare_errors():
+        async with anyio.create_task_group() as tasks:
+            for function in functions:
+                tasks.start_soon(run, function)
+            yield
+            tasks.cancel_scope.cancel()
 
 
 async def stop_at_signals(stop: Stop, watchdog: Watchdog, *, drain_seconds: float) -> None:

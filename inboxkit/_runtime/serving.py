@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import anyio
 
 from inboxkit.abc import Clock
 
-from .held import Stage
-from .reporting import log, place
+from .held import Held, Stage
+from .records import about, attempt_of, log, place
 from .stopping import CANCEL_SECONDS, RELEASE_SECONDS, Phase, Stop, longest_stop
 from .subscription import Subscription
 from .watchdog import Watchdog
@@ -45,7 +45,7 @@ async def serve(
     """
 
     if watchdog is not None:
-        watchdog.describe = lambda: _stuck_rows(subscriptions)
+        watchdog.tell = lambda: _tell_stuck(subscriptions)
 
     async def to_the_end() -> None:
         # The shield keeps the settling and renewing alive while the handlers end.
@@ -91,7 +91,7 @@ async def _stop(
         subscription.cancel_handlers()
     await _wait(subscriptions, CANCEL_SECONDS, stop, Phase.RELEASE, clock)
     await _release(subscriptions, stop, clock)
-    if not _stuck_rows(subscriptions):
+    if not any(_stuck_rows(subscriptions)):
         if watchdog is not None:
             watchdog.rest()
         return
@@ -136,17 +136,29 @@ async def _wait(
             phase.start_soon(skip, skipped_at)
 
 
-def _stuck_rows(subscriptions: Sequence[Subscription]) -> str:
-    return ", ".join(
-        f"row {held.id!r} of {place(subscription.plan.queue, held.claimed.group)}"
-        for subscription in subscriptions
-        for held in subscription.in_work
-        if held.stage is Stage.RUNNING
-    )
+def _stuck_rows(subscriptions: Sequence[Subscription]) -> Iterator[tuple[str, Held]]:
+    for subscription in subscriptions:
+        for held in subscription.in_work:
+            if held.stage is Stage.RUNNING:
+                yield subscription.plan.queue, held
+
+
+def _tell_stuck(subscriptions: Sequence[Subscription]) -> bool:
+    """A record for each row whose handler runs although it was cancelled; returns whether there is one."""
+    rows = list(_stuck_rows(subscriptions))
+    for queue, held in rows:
+        log(
+            logging.CRITICAL,
+            "handlers do not end although they were cancelled: row %r of %s%s",
+            held.id,
+            place(queue, held.claimed.group),
+            attempt_of(held),
+            extra=about(queue, held),
+        )
+    return bool(rows)
 
 
 async def _outlast_stuck(subscriptions: Sequence[Subscription], clock: Clock) -> None:
     """A handler that swallows its cancellation keeps its row: nobody may have it beside a live handler."""
-    while rows := _stuck_rows(subscriptions):
-        log(logging.CRITICAL, "handlers do not end although they were cancelled: %s", rows)
+    while _tell_stuck(subscriptions):
         await clock.sleep(_STUCK_LOG_SECONDS)

@@ -138,10 +138,10 @@ class Settler:
             elif isinstance(held.ending, Release) and held.has_unknown_renewal:
                 # It could give a row to somebody else's renewed lease.
                 self._end(held)
-                self._report.trouble(
+                self._report.unsettled(
+                    held,
                     f"row {held.id!r} was not released, since a renewal's answer was lost; it comes "
                     "back when its lease ends",
-                    held=held,
                 )
             else:
                 ready[held.id] = held
@@ -217,11 +217,13 @@ class Settler:
             self._report.released(held, release.give_back)
         elif answer.result in ("failed", "unknown"):
             # Never repeated: an unknown one may have given the row to somebody else already.
-            self._report.trouble(
+            self._report.unsettled(
+                held,
                 f"row {held.id!r} was not released; it comes back when its lease ends",
                 answer.error,
-                held=held,
             )
+        else:
+            self._report.unsettled(held, "it has another holder, or is gone", is_told=False)
 
     def _repeat(self, held: Held, answer: Settled) -> None:
         held.may_be_settled = held.may_be_settled or answer.result == "unknown"
@@ -240,10 +242,10 @@ class Settler:
         )
         if is_hopeless or held.has_ended(held.repeat_at):
             self._end(held)
-            self._report.trouble(
+            self._report.unsettled(
+                held,
                 f"row {held.id!r} could not be settled; it comes back when its lease ends",
                 answer.error,
-                held=held,
             )
             return
         if held.repeats == 1:

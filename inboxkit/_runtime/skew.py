@@ -13,7 +13,7 @@ import anyio
 from inboxkit.abc import Clock
 from inboxkit.errors import DatabaseError
 
-from .reporting import describe_error, log
+from .records import describe_error, log
 from .running import bare_errors
 
 __all__ = ["Measure", "SkewWatch", "Watch", "watching"]

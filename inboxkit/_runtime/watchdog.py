@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable
 
-from .reporting import log
+from .records import log
 
 __all__ = ["EXIT_STUCK", "Watchdog"]
 
@@ -30,8 +30,8 @@ class Watchdog:
         self._has_timer = has_timer
         self._timer: threading.Timer | None = None
         self._is_over = False
-        self.describe: Callable[[], str] = lambda: ""
-        """Names the rows whose handlers run; called in the watchdog's thread."""
+        self.tell: Callable[[], object] = lambda: None
+        """Logs the rows whose handlers run; called in the watchdog's thread."""
 
     def wake(self, seconds: float) -> None:
         """Bite in so many seconds from now, in place of any other time."""
@@ -45,11 +45,8 @@ class Watchdog:
 
     def bite(self) -> None:
         """Log the stuck rows and end the process with `EXIT_STUCK`."""
-        log(
-            logging.CRITICAL,
-            "handlers do not end although they were cancelled: %s",
-            self.describe(),
-        )
+        self.tell()
+        log(logging.CRITICAL, "handlers do not end: the process does, with status %d", EXIT_STUCK)
         logging.shutdown()
         os._exit(EXIT_STUCK)
 

@@ -40,6 +40,9 @@ class Standing:
     """In its dead letter; None: it has none."""
     oldest_due: datetime | None
     """Since when the row is due that has been for longest; None: none is, or none says."""
+    oldest_expired: datetime | None = None
+    """When the lease ended that has been over for longest; None: none has. Of more than `MOST` that
+    ended, it is one of `MOST`."""
 
 
 def standing(queue: Place, dead: Place | None) -> Script[Standing]:
@@ -53,13 +56,18 @@ def standing(queue: Place, dead: Place | None) -> Script[Standing]:
     def steps(reading: Reading) -> Steps[Standing]:
         question = count(queue, dead, now=queue[0].instant(reading.now))
         answer = yield from asked(queue[0], question)
-        due, waiting, in_work, expired, letters, oldest = answer.rows[0]
-        column = queue[0].find(Role.RETRY_AFTER)
-        first = None if column is None else column.decode(oldest)
-        since = first if isinstance(first, datetime) else None
-        return Standing(reading.now, due, waiting, in_work, expired, letters, since)
+        due, waiting, in_work, expired, letters, oldest, ended = answer.rows[0]
+        since = _instant(queue[0], Role.RETRY_AFTER, oldest)
+        over = _instant(queue[0], Role.LOCKED_UNTIL, ended)
+        return Standing(reading.now, due, waiting, in_work, expired, letters, since, over)
 
     return Script("stats", steps, "read")
+
+
+def _instant(table: Table, role: Role, value: Any) -> datetime | None:
+    column = table.find(role)
+    found = None if column is None else column.decode(value)
+    return found if isinstance(found, datetime) else None
 
 
 def count(queue: Place, dead: Place | None, *, now: Any) -> Statement:
@@ -89,6 +97,7 @@ def count(queue: Place, dead: Place | None, *, now: Any) -> Statement:
     else:
         wanted = (f"q.{due.sql} <= {values.add(now, due)}", is_free)
         columns.append(_oldest(table, due, [*_own(table, scope, values), *filter(None, wanted)]))
+    columns.append("NULL" if lease is None else _ended(table, scope, lease, now, values))
     return Statement("stats", f"SELECT {', '.join(columns)}", values.given)
 
 
@@ -106,6 +115,15 @@ def _all_of(table: Table, scope: Scope, values: Values) -> str:
 def _counted(table: Table, conditions: list[str]) -> str:
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     return f"(SELECT count(*) FROM (SELECT 1 AS one FROM {table.sql} AS q{where} LIMIT {MOST + 1}) AS n)"
+
+
+def _ended(table: Table, scope: Scope, lease: BoundColumn, now: Any, values: Values) -> str:
+    """Without an order, which not every index has: leases that ended are few where a service runs."""
+    conditions = [*_own(table, scope, values), f"q.{lease.sql} <= {values.add(now, lease)}"]
+    return (
+        f"(SELECT min(n.ended) FROM (SELECT q.{lease.sql} AS ended FROM {table.sql} AS q "
+        f"WHERE {' AND '.join(conditions)} LIMIT {MOST + 1}) AS n)"
+    )
 
 
 def _oldest(table: Table, due: BoundColumn, conditions: Iterable[str]) -> str:

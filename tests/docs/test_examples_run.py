@@ -32,6 +32,7 @@ END_STATES: dict[str, dict[str, list[tuple[Any, ...]]]] = {
         "GROUP BY priority ORDER BY priority": [(0, 20, 20, 0), (10, 20, 0, 0)],
     },
     "mailer": {"SELECT count(*) FROM mail_jobs": [(0,)]},
+    "telemetry": {"SELECT count(*) FROM thumbnail_jobs": [(0,)]},
 }
 
 

@@ -14,8 +14,11 @@ REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 MODULES = [
     "inboxkit",
     "inboxkit.abc",
+    "inboxkit.broker",
     "inboxkit.codec",
     "inboxkit.contrib.asyncpg",
+    "inboxkit.contrib.opentelemetry",
+    "inboxkit.contrib.prometheus",
     "inboxkit.contrib.sqlalchemy",
     "inboxkit.errors",
     "inboxkit.events",

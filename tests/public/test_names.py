@@ -22,6 +22,8 @@ MODULES = [
     "inboxkit.clock",
     "inboxkit.codec",
     "inboxkit.contrib.asyncpg",
+    "inboxkit.contrib.opentelemetry",
+    "inboxkit.contrib.prometheus",
     "inboxkit.contrib.sqlalchemy",
     "inboxkit.database",
     "inboxkit.errors",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,18 @@ def timeline() -> Iterator[Timeline]:
         yield timeline
 
 
+A_ROW = re.compile(r"\brow (\d|'|UUID\()")
+
+
 @pytest.fixture(autouse=True)
-def _see_records(caplog: pytest.LogCaptureFixture) -> None:
+def _see_records(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """All of INFO; and those about a row say by attributes which, whatever the test is about."""
     caplog.set_level(logging.INFO, logger="inboxkit")
+    yield
+    unsaid = [
+        record.getMessage()
+        for record in caplog.get_records("call")
+        if record.name == "inboxkit" and A_ROW.search(record.getMessage())
+        if not {"queue", "row_id", "attempt", "group"} <= vars(record).keys()
+    ]
+    assert unsaid == []
