@@ -167,24 +167,25 @@ class MysqlServer:
         return f"MysqlServer({self.kind}, {parts.hostname}:{parts.port})"
 
 
-def mariadb_server(run: str | None = None) -> MysqlServer:
+def mariadb_server(run: str | None = None, *, durable: bool = False) -> MysqlServer:
     """The MariaDB of this run: the one that the variable names, else a throw-away one, started at need.
 
     Args:
         run: As for `postgres_server`.
+        durable: As for `postgres_server`.
 
     Raises:
         ServerUnavailableError: Neither can be had.
     """
-    return _server("mariadb", run)
+    return _server("mariadb", run, durable=durable)
 
 
-def mysql_server(run: str | None = None) -> MysqlServer:
+def mysql_server(run: str | None = None, *, durable: bool = False) -> MysqlServer:
     """As `mariadb_server`, for MySQL."""
-    return _server("mysql", run)
+    return _server("mysql", run, durable=durable)
 
 
-def _server(kind: Kind, run: str | None) -> MysqlServer:
+def _server(kind: Kind, run: str | None, *, durable: bool) -> MysqlServer:
     about = _ABOUT[kind]
     url = os.environ.get(about.variable)
     if url:
@@ -194,7 +195,9 @@ def _server(kind: Kind, run: str | None) -> MysqlServer:
         programs = _mariadb() if kind == "mariadb" else _mysql()
         return {"kind": kind, "title": about.title, "closing": about.closing, **programs}
 
-    folder, users = join_or_start(f"{kind}{run_key(run)}", settings, variable=about.variable)
+    folder, users = join_or_start(
+        f"{kind}{run_key(run)}", settings, variable=about.variable, durable=durable
+    )
     port = json.loads((folder / "server.json").read_text())["port"]
     password = json.loads((folder / "settings.json").read_text())["password"]
     url = f"{kind}://inboxkit:{password}@127.0.0.1:{port}"

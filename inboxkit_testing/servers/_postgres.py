@@ -140,12 +140,15 @@ class PostgresServer:
         return f"PostgresServer({parts.hostname}:{parts.port})"
 
 
-def postgres_server(run: str | None = None) -> PostgresServer:
+def postgres_server(run: str | None = None, *, durable: bool = False) -> PostgresServer:
     """The Postgres of this run: the one that the variable names, else a throw-away one, started at need.
 
     Args:
         run: Processes that name the same run share a server. None: the run of pytest-xdist, so that
             its workers share one; outside of it a server for this call alone.
+        durable: Start one that keeps what it commits, with PostgreSQL's own defaults and data on the disk
+            of the temporary directory, for measurements. Else it is quick and forgets all in a crash.
+            A server that the variable names is as it is.
 
     Raises:
         ServerUnavailableError: Neither can be had.
@@ -153,7 +156,9 @@ def postgres_server(run: str | None = None) -> PostgresServer:
     url = os.environ.get(POSTGRES_URL_VARIABLE)
     if url:
         return PostgresServer(url)
-    return _running(*join_or_start(run_key(run), _settings, variable=POSTGRES_URL_VARIABLE))
+    return _running(
+        *join_or_start(run_key(run), _settings, variable=POSTGRES_URL_VARIABLE, durable=durable)
+    )
 
 
 def _settings(folder: Path, user: int | None) -> dict[str, Any]:

@@ -39,7 +39,11 @@ def run_key(run: str | None) -> str:
 
 
 def join_or_start(
-    key: str, settings: Callable[[Path, int | None], dict[str, Any]], *, variable: str
+    key: str,
+    settings: Callable[[Path, int | None], dict[str, Any]],
+    *,
+    variable: str,
+    durable: bool = False,
 ) -> tuple[Path, IO[bytes]]:
     """The folder of the run's server, and what counts this process among its users until it is closed.
 
@@ -48,6 +52,7 @@ def join_or_start(
         settings: Given the new folder and the user whom the server will run as (None: ourselves),
             makes the supervisor's settings.
         variable: What names a server instead, for messages.
+        durable: Whether what is committed has reached the disk, as with an ordinary server.
 
     Raises:
         ServerUnavailableError: It could not be started.
@@ -57,6 +62,7 @@ def join_or_start(
     from inboxkit_testing.servers import _folders  # noqa: PLC0415 - needs Unix
 
     common = _folders.common_folder()
+    key = f"{key}durable" if durable else key
     with _folders.locked(common):
         _folders.sweep(common)
         for folder in _folders.matching(common, key):
@@ -70,7 +76,8 @@ def join_or_start(
         users = _folders.users_of(folder)
         assert users is not None
         try:
-            _start(folder, settings, _folders.memory_folder(), variable)
+            memory = None if durable else _folders.memory_folder()
+            _start(folder, settings, memory, variable, durable=durable)
         except BaseException as error:
             users.close()
             if isinstance(error, ServerUnavailableError):
@@ -84,12 +91,14 @@ def _start(
     settings: Callable[[Path, int | None], dict[str, Any]],
     memory: Path | None,
     variable: str,
+    *,
+    durable: bool,
 ) -> None:
     """Have a supervisor bring up the server in its folder, and wait until it is ready."""
     if memory is not None:
         (folder / "data").symlink_to(memory / folder.name)
     user, group = _other_user()
-    made = {**settings(folder, user), "password": secrets.token_hex(12)}
+    made = {**settings(folder, user), "password": secrets.token_hex(12), "durable": durable}
     (folder / "settings.json").touch(mode=0o600)
     (folder / "settings.json").write_text(json.dumps({**made, "user": user, "group": group}))
     with (folder / "log").open("ab") as log_file:

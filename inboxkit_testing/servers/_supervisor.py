@@ -43,6 +43,18 @@ _SETTINGS = {
     "timezone": "UTC",
     "wal_level": "minimal",
 }
+_DURABLE_SETTINGS = {
+    "dynamic_shared_memory_type": "mmap",
+    "fsync": "on",
+    "full_page_writes": "on",
+    "listen_addresses": "127.0.0.1",
+    "log_min_messages": "warning",
+    "max_connections": "200",
+    "shared_preload_libraries": "pg_stat_statements",
+    "synchronous_commit": "on",
+    "timezone": "UTC",
+}
+"""All else as PostgreSQL has it by default."""
 
 
 _MYSQL_SETTINGS = {
@@ -57,8 +69,18 @@ _MYSQL_SETTINGS = {
     "skip-log-bin": "",
     "skip-name-resolve": "",
 }
+_MYSQL_DURABLE = {
+    "bind-address": "127.0.0.1",
+    "character-set-server": "utf8mb4",
+    "innodb-flush-log-at-trx-commit": "1",
+    "innodb-use-native-aio": "0",
+    "max-connections": "300",
+    "skip-log-bin": "",
+    "skip-name-resolve": "",
+}
 _MYSQL_ALONE = {"innodb-redo-log-capacity": "16M", "mysqlx": "OFF", "secure-file-priv": "NULL"}
 _MARIADB_ALONE = {"innodb-log-file-size": "16M"}
+_MYSQL_ALONE_DURABLE = {"mysqlx": "OFF", "secure-file-priv": "NULL"}
 
 
 class Supervisor:
@@ -209,11 +231,19 @@ class Postgres(Supervisor):
 
     def command(self, port: int) -> list[str]:
         command = [str(self.programs / "postgres"), "-D", str(self.folder / "data")]
-        settings = {**_SETTINGS, "port": str(port)}
+        settings = {**self.common(), "port": str(port)}
         settings["unix_socket_directories"] = self.socket_folder(port)
         for name, value in settings.items():
             command += ["-c", f"{name}={value}"]
         return command
+
+    def common(self) -> dict[str, str]:
+        """Settings that hang on no folder."""
+        if not self.settings["durable"]:
+            return _SETTINGS
+        counting = self.programs.parent / "lib" / "pg_stat_statements.so"
+        left_out = () if counting.exists() else ("shared_preload_libraries",)
+        return {key: value for key, value in _DURABLE_SETTINGS.items() if key not in left_out}
 
     def socket_folder(self, port: int) -> str:
         """The folder of the Unix socket, or nothing where its path would be too long."""
@@ -259,10 +289,13 @@ class Mysql(Supervisor):
 
     def options(self) -> list[tuple[str, str]]:
         """Settings of the data's making and of the server."""
-        alone = _MYSQL_ALONE if self.settings["kind"] == "mysql" else _MARIADB_ALONE
+        is_mysql = self.settings["kind"] == "mysql"
+        common, alone = _MYSQL_SETTINGS, _MYSQL_ALONE if is_mysql else _MARIADB_ALONE
+        if self.settings["durable"]:
+            common, alone = _MYSQL_DURABLE, _MYSQL_ALONE_DURABLE if is_mysql else {}
         # Its own: a MariaDB that starts removes what it takes for its temporary files, of any server.
         temporary = ("tmpdir", str(self.folder / "temporary"))
-        return [*_MYSQL_SETTINGS.items(), *alone.items(), temporary]
+        return [*common.items(), *alone.items(), temporary]
 
     @property
     def socket(self) -> pathlib.Path:

@@ -114,3 +114,14 @@ def test_a_variable_names_a_server(server: MysqlServer, monkeypatch: pytest.Monk
     with make() as named, named.database() as url, session(url) as open_session:
         assert named.folder is None
         open_session.query("SELECT 1")
+
+
+def test_a_durable_one_keeps_what_it_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(_mysql.MARIADB_URL_VARIABLE, raising=False)
+    with mariadb_server("kept", durable=True) as server, session(server.url) as open_session:
+        assert server.folder is not None
+        data = server.folder / "data"
+        assert data.resolve() == data.absolute()  # on the disk, not a link to memory
+        cursor = open_session.cursor()
+        cursor.execute("SELECT @@innodb_flush_log_at_trx_commit, @@innodb_doublewrite")
+        assert cursor.fetchall() == ((1, 1),)

@@ -252,3 +252,14 @@ def test_required_servers_are_a_list_split_by_commas(monkeypatch: pytest.MonkeyP
     assert required_servers() == {"postgres", "mysql"}
     monkeypatch.delenv("INBOXKIT_REQUIRE")
     assert required_servers() == frozenset()
+
+
+def test_a_durable_one_keeps_what_it_commits() -> None:
+    with postgres_server("kept") as quick, postgres_server("kept", durable=True) as server:
+        assert quick.url != server.url
+        assert server.folder is not None
+        data = server.folder / "data"
+        assert data.resolve() == data.absolute()  # on the disk, not a link to memory
+        with psycopg.connect(server.url) as session:
+            for name in ("fsync", "full_page_writes", "synchronous_commit", "autovacuum"):
+                assert session.execute(f"SHOW {name}".encode()).fetchone() == ("on",), name
