@@ -29,7 +29,7 @@ _BACKENDS: Final = ("asyncio", "trio")
 _DATABASES: Final = ("sqlite", "postgres", "mariadb", "mysql")
 _DEFAULT: Final = ("sqlite", "postgres", "mariadb")
 _FULL: Final = Scale(many=10_000, few=2_000, bulks=20, published=60, claims=40, in_memory=10_000)
-_QUICK: Final = Scale(many=200, few=50, bulks=1, published=3, claims=4, in_memory=100, shrink=500)
+_QUICK: Final = Scale(many=60, few=20, bulks=1, published=3, claims=4, in_memory=100, shrink=500)
 
 
 def main(arguments: list[str] | None = None) -> int:
