@@ -33,7 +33,9 @@ class Target:
         """What the bound is in."""
         if self.against is not None:
             return "x"
-        return {"cpu µs": "µs", "ms": "ms", "more MB": "MB"}.get(self.metric, "")
+        return {"cpu µs": "µs", "ms": "ms", "unflushed ms": "ms", "more MB": "MB"}.get(
+            self.metric, ""
+        )
 
     def found(self, results: Results) -> Spread | None:
         """The figure, over all rounds."""
@@ -197,9 +199,11 @@ _CLAIMS: Final = (
 
 
 def _claims(database: str, backend: str) -> Iterator[Target]:
+    # What a claim must take was set without the wait for the disk, where a server can leave it out.
+    metric = "unflushed ms" if database == "postgres" else "ms"
     for must, aim, name in _CLAIMS:
         case = key(database, backend, name)
-        yield _least(f"one claim: {case}", case, "ms", must, aim)
+        yield _least(f"one claim: {case}", case, metric, must, aim)
 
 
 def _memory(database: str, backend: str, rows: int) -> Target:
