@@ -12,7 +12,7 @@ from .targets import Target
 __all__ = ["as_svg"]
 
 _LINE: Final = 22
-_TEXT: Final = 460
+_TEXT: Final = 540
 _BARS: Final = 360
 _WIDTH: Final = _TEXT + _BARS + 140
 _MOST: Final = 2.0

@@ -60,20 +60,30 @@ def _spread(values: Sequence[float]) -> Spread | None:
 def measure(cases: Sequence[Case], rounds: int) -> Results:
     """Run every case once in each round, in turns from the front and from the back.
 
-    A case that fails is told of, and the others go on.
+    A case that fails is told of, and the others go on. Ctrl-C ends it with what there is.
     """
     results = Results()
-    for number in range(rounds):
-        for case in cases if number % 2 == 0 else reversed(cases):
-            try:
-                sample = case.measure()
-            except Exception as error:  # noqa: BLE001 - the report shows it, and the run's status
-                traceback.print_exc()
-                results.failures[case.key] = f"{type(error).__name__}: {error}"
-                continue
-            results.add(case.key, number, sample)
-            figures = ", ".join(f"{value:,.4g} {name}" for name, value in sample.items())
-            print(
-                f"round {number + 1}/{rounds}  {case.key}: {figures}", file=sys.stderr, flush=True
-            )
+    try:
+        for number in range(rounds):
+            for case in cases if number % 2 == 0 else reversed(cases):
+                sample = _measured(case, results)
+                if sample is not None:
+                    results.add(case.key, number, sample)
+                    _tell(f"round {number + 1}/{rounds}  {case.key}", sample)
+    except KeyboardInterrupt:
+        print("stopped; this is what was measured", file=sys.stderr)
     return results
+
+
+def _measured(case: Case, results: Results) -> Sample | None:
+    try:
+        return case.measure()
+    except Exception as error:  # noqa: BLE001 - the report shows it, and the run's status
+        traceback.print_exc()
+        results.failures[case.key] = f"{type(error).__name__}: {error}"
+        return None
+
+
+def _tell(what: str, sample: Sample) -> None:
+    figures = ", ".join(f"{value:,.4g} {name}" for name, value in sample.items())
+    print(f"{what}: {figures}", file=sys.stderr, flush=True)
