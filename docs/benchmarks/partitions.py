@@ -48,7 +48,7 @@ class Measured(DatabaseBench):
         self._groups = groups
         self._parts = parts
 
-    def ddl(self, spec: InboxSpec, *, nullable: bool) -> list[str]:  # noqa: ARG002
+    def ddl(self, spec: InboxSpec, *, nullable: bool) -> list[str]:
         key = "grp, id" if self._parts else "id"
         made = (
             f"CREATE TABLE {self.name} (id bigint NOT NULL DEFAULT nextval('partition_ids'), "
