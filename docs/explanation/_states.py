@@ -295,8 +295,8 @@ PLACES: Final = {
     "waiting": (280, 50),
     "due": (90, 190),
     "in work": (500, 190),
-    "leased by nobody": (270, 350),
-    "lease over": (500, 380),
+    "leased by nobody": (290, 340),
+    "lease over": (580, 380),
     "deleted": (790, 120),
     "dead letter": (790, 260),
 }
