@@ -166,7 +166,7 @@ async def measure(url: str, *, groups: int, rows: int, claims: int, rounds: int)
 
 def main() -> None:
     """Measure what the command line says."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("url")
     parser.add_argument("--groups", type=int, default=16)
     parser.add_argument("--rows", type=int, default=200_000)

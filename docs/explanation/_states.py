@@ -184,7 +184,7 @@ async def transitions(bench: Bench, *, finished_rows_stay: bool = False) -> list
     return found
 
 
-def _events(before: str, form: ClaimFormName) -> Iterator[tuple[str, Event]]:
+def _events(before: str, form: str) -> Iterator[tuple[str, Event]]:
     if before in LAST:
         return
     in_hand = before in ("in work", "lease over")
@@ -428,7 +428,7 @@ def outdated() -> list[str]:
 
 def main() -> int:
     """Write the files, or compare them."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if outdated")
     if parser.parse_args().check:
         print("\n".join(names := outdated()), end="\n" if names else "")

@@ -13,6 +13,7 @@ import pytest
 from benches.cells import MODEL, SERVED, Cell, places
 from benches.hosts import Hosts, run_inline
 
+from inboxkit.abc import ClaimFormName
 from inboxkit_testing.conformance import Bench, DatabaseBench, ModelBench
 
 SCRIPT = Path(__file__).parents[2] / "docs" / "explanation" / "_states.py"
@@ -41,7 +42,7 @@ def test_drawings_and_tables_say_what_the_code_does(states: ModuleType) -> None:
 
 @pytest.mark.parametrize("form", SERVED)
 def test_finished_rows_that_stay_take_the_place_of_deleted_ones(
-    states: ModuleType, form: str
+    states: ModuleType, form: ClaimFormName
 ) -> None:
     found = {}
 
