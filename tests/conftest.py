@@ -43,6 +43,20 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of `tests/chaos`: they are known wherever tests are chosen."""
+    group = parser.getgroup("chaos", "tests/chaos: processes killed, servers restarted")
+    group.addoption(
+        "--chaos",
+        action="store_true",
+        help="the whole of it: 20,000 jobs and 200 kills for each claim form and database",
+    )
+    group.addoption("--chaos-seed", type=int, default=1, help="of its random moments (default: 1)")
+    group.addoption(
+        "--chaos-report", default=None, metavar="FILE", help="add what was counted, a JSON line a test"
+    )
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Let also tests that name their databases and backends follow the command line.
@@ -61,6 +75,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_chosen(item: pytest.Item, options: Options) -> bool:
+    if item.get_closest_marker("whole_chaos") and not item.config.getoption("chaos"):
+        return False
     call = getattr(item, "callspec", None)
     named = {} if call is None else call.params
     if named.get("inbox_backend", options.backends[0]) not in options.backends:
