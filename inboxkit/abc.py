@@ -32,6 +32,7 @@ __all__ = [
     "Fence",
     "GroupsRest",
     "Listening",
+    "Movable",
     "Notification",
     "Reading",
     "Renewal",
@@ -162,6 +163,16 @@ class DriverConnection(Protocol):
 
     def terminate(self) -> None:
         """Drop the session at once, without waiting: the server sees a dead client."""
+        ...
+
+
+@runtime_checkable
+class Movable(Protocol):
+    """What a `DriverConnection` of a server knows besides."""
+
+    @property
+    def is_misplaced(self) -> bool:
+        """Whether its server has refused to write, since it is read-only, as a former primary is."""
         ...
 
 

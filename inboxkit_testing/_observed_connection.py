@@ -76,6 +76,11 @@ class ObservedConnection:
         return getattr(self._inner, "backend_pid", None)
 
     @property
+    def is_misplaced(self) -> bool:
+        """Whether its server has become read-only."""
+        return getattr(self._inner, "is_misplaced", False)
+
+    @property
     def is_closed(self) -> bool:
         return self._inner.is_closed
 

@@ -53,7 +53,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--chaos-seed", type=int, default=1, help="of its random moments (default: 1)")
     group.addoption(
-        "--chaos-report", default=None, metavar="FILE", help="add what was counted, a JSON line a test"
+        "--chaos-report",
+        default=None,
+        metavar="FILE",
+        help="add what was counted, a JSON line a test",
     )
 
 

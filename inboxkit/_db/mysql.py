@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 import anyio
 
 from inboxkit._db.mysql_errors import (
+    READ_ONLY,
     TOO_LONG,
     NoAnswerError,
     TooLongError,
@@ -56,6 +57,8 @@ class MysqlConnection(MysqlSession):
         self._has_begun = False
         self._is_aborted = False
         """The server has rolled the transaction back by itself."""
+        self.is_misplaced = False
+        """Whether the server has refused to write, since it is read-only."""
         self._committed_by: str | None = None
         """The statement that has ended the transaction by committing it unasked."""
         self._has_strayed = False
@@ -200,6 +203,8 @@ class MysqlConnection(MysqlSession):
                 if isinstance(error, NoAnswerError) or is_lost(number_of(error)):
                     self.terminate()
                     raise lost(name, error, may_have_happened=may_commit) from error
+                if number_of(error) in READ_ONLY:
+                    self.is_misplaced = True
                 raise judged(name, error, has_arguments=has_arguments) from error
 
     def _check_length(self, name: str, length: int) -> None:

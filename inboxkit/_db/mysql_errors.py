@@ -15,6 +15,7 @@ from inboxkit.errors import (
 )
 
 __all__ = [
+    "READ_ONLY",
     "TOO_LONG",
     "NoAnswerError",
     "TooLongError",
@@ -27,7 +28,9 @@ __all__ = [
 
 TOO_LONG: Final = 1153
 """The statement is longer than max_allowed_packet."""
-_BUSY: Final = frozenset(
+READ_ONLY: Final = frozenset({1290, 1836})
+"""The server is, as a former primary; MySQL has two numbers for it."""
+_BUSY: Final = READ_ONLY | frozenset(
     {
         1020,  # MariaDB: the row has changed since the transaction's snapshot
         1040,  # too many connections
@@ -37,8 +40,6 @@ _BUSY: Final = frozenset(
         1205,  # lock wait timeout; MariaDB: NOWAIT too
         1206,  # the lock table is full
         1213,  # deadlock
-        1290,  # the server is read-only, as after a fail-over
-        1836,  # MySQL: so too
         1226,  # a limit of this user is used up
         1637,  # too many transactions
         3058,  # deadlock of user-level locks

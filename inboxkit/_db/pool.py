@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import anyio
 
 from inboxkit._db.turnstile import Turnstile
-from inboxkit.abc import Driver, DriverConnection
+from inboxkit.abc import Driver, DriverConnection, Movable
 from inboxkit.errors import (
     ClosedError,
     ConnectError,
@@ -157,10 +157,16 @@ class Pool:
     async def release(self, connection: DriverConnection) -> None:
         """Take a connection back; one inside a transaction is rolled back first.
 
+        One whose server has become read-only is dropped with the idle ones: after a fail-over a new one
+        may lead elsewhere, and all of these stay where they are.
+
         Cancellation:
             The connection is back in any case, or closed.
         """
         try:
+            if isinstance(connection, Movable) and connection.is_misplaced:
+                connection.terminate()
+                self._drop_idle()
             if connection.in_transaction and not connection.is_closed:
                 await connection.rollback()
             if self._is_closed:

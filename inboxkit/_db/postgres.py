@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 import anyio
 
 from inboxkit._db.placeholders import check_arguments, parse
-from inboxkit._db.postgres_errors import lost
+from inboxkit._db.postgres_errors import READ_ONLY, lost
 from inboxkit._db.scripts import step_through
 from inboxkit._sql.statement import Answer, Script, Statement
 from inboxkit.abc import Clock, Notification
@@ -52,6 +52,8 @@ class PostgresConnection(ABC):
         self._heard: list[Notification] = []
         self._begun = ""
         """What the transaction of a script or a hold began with, until its first statement."""
+        self.is_misplaced = False
+        """Whether the server has refused to write, since it is read-only."""
 
     @property
     @abstractmethod
@@ -216,6 +218,8 @@ class PostgresConnection(ABC):
             try:
                 yield
             except Exception as error:
+                if getattr(error, "sqlstate", None) == READ_ONLY:
+                    self.is_misplaced = True
                 translated = self._translated(error, name, may_commit=may_commit)
                 if translated is None:
                     raise

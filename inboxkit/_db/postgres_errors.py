@@ -11,11 +11,14 @@ from inboxkit.errors import (
     OutcomeUnknownError,
 )
 
-__all__ = ["NoAnswerError", "is_lost", "judged", "lost"]
+__all__ = ["READ_ONLY", "NoAnswerError", "is_lost", "judged", "lost"]
+
+READ_ONLY: Final = "25006"
+"""A standby, or a former primary."""
 
 _BUSY: Final = frozenset(
     {
-        "25006",  # read-only: a standby, as after a fail-over
+        READ_ONLY,
         "40001",  # serialization failure
         "40P01",  # deadlock
         "53300",  # too many connections

@@ -11,7 +11,16 @@ from chaos_jobs import ONCE, SINGLE
 from chaos_sql import LOST, Outside
 from chaos_workers import Kill
 
-__all__ = ["Count", "count", "done", "finished_after", "left", "recoveries", "summary", "wait_until"]
+__all__ = [
+    "Count",
+    "count",
+    "done",
+    "finished_after",
+    "left",
+    "recoveries",
+    "summary",
+    "wait_until",
+]
 
 _TRANSACTIONAL = f"queue IN ('{ONCE}', 'ordered')"
 
@@ -159,5 +168,3 @@ def summary(seconds: Sequence[float]) -> dict[str, float]:
     if not seconds:
         return {}
     return {"median": round(statistics.median(seconds), 3), "most": round(max(seconds), 3)}
-
-

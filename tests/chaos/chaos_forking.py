@@ -2,8 +2,8 @@
 
 It reads one JSON object a line and answers with one: ``{"start": [arguments], "logs": folder}`` with
 a worker's process id, and ``{"ended": true}`` with the statuses of the workers that have
-ended since the last time. A worker is ``inboxkit ARGUMENTS``, with its output in ``worker-PID.log``; it dies with this program,
-which ends with its standard input.
+ended since the last time. A worker is ``inboxkit ARGUMENTS``, with its output in ``worker-PID.log``; it dies
+with this program, which ends with its standard input.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _start(start: list[str], logs: str) -> int:
         status = 0
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else int(error.code is not None)
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - a child must not go on as its parent
         sys.excepthook(*sys.exc_info())
     finally:
         sys.stdout.flush()

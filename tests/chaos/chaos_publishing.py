@@ -141,7 +141,9 @@ class Publisher(threading.Thread):
         while not self._is_over:
             try:
                 outside = self._connect()
-                known = outside.value("SELECT count(*) FROM published WHERE number = ?", batch[0][1].number)
+                known = outside.value(
+                    "SELECT count(*) FROM published WHERE number = ?", batch[0][1].number
+                )
                 if not known:
                     with outside.transaction():
                         self._insert(outside, batch)
@@ -155,11 +157,11 @@ class Publisher(threading.Thread):
     def _insert(self, outside: Outside, batch: list[tuple[str, Job]]) -> None:
         values = ", ".join("(?, ?, ?, ?)" for _ in batch)
         given = [
-            value
-            for queue, job in batch
-            for value in (queue, job.number, job.target, job.sequence)
+            value for queue, job in batch for value in (queue, job.number, job.target, job.sequence)
         ]
-        outside.run(f"INSERT INTO published (queue, number, target, sequence) VALUES {values}", *given)
+        outside.run(
+            f"INSERT INTO published (queue, number, target, sequence) VALUES {values}", *given
+        )
         rows = [self._row(queue, job) for queue, job in batch]
         for statement in insert_statements(cast(Any, outside.dialect), *rows):
             outside.run_native(statement.text, statement.parameters)

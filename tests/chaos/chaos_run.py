@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -50,6 +50,29 @@ class Run:
         """Let the publisher go on to this part of all jobs."""
         self.publisher.allow(self.size.jobs * part // parts)
 
+    def keep_pace(self, part: int, parts: int) -> None:
+        """Publish a part, and go on when most of the parts before it are done.
+
+        So the damage is spread over all of the jobs, and there is work at each moment.
+        """
+        self.publish_part(part + 2, parts)
+        enough = self.size.jobs * (part - 2) // parts * 0.9
+        if enough <= 0:
+            return
+        with Outside(self.url()) as outside:
+
+            def seen() -> bool:
+                self.check()
+                return int(outside.value("SELECT coalesce(max(id), 0) FROM effects")) >= enough
+
+            wait_until(seen, 120, f"{enough:g} effects")
+
+    def check(self) -> None:
+        """Neither a worker nor the publisher has ended by itself."""
+        self.workers.check_alive()
+        if self.publisher.failure is not None:
+            raise self.publisher.failure
+
     def pause(self, least: float, most: float) -> None:
         """Until a random moment."""
         time.sleep(self.random.uniform(least, most))
@@ -59,11 +82,11 @@ class Run:
         wanted = set(self.workers.running)
 
         def seen() -> bool:
+            self.check()
             if self.publisher.allowed < self.size.jobs // 2:
                 self.publisher.allow(self.publisher.allowed + 2)  # the first may have had all
             with Outside(self.url()) as outside:
                 found = {worker for (worker,) in outside.run("SELECT DISTINCT worker FROM effects")}
-            self.workers.check_alive()
             return wanted <= found
 
         wait_until(seen, 30, f"an effect of each of the workers {sorted(wanted)}")
@@ -111,7 +134,7 @@ def running(
     seed: int,
     report: Path | None = None,
     workers_url: str | None = None,
-    **about: Any,
+    about: Mapping[str, Any],
 ) -> Iterator[Run]:
     """Make the tables, start publisher and workers; at the end let it `finish`, and report.
 

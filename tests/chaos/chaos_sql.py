@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -36,7 +36,7 @@ class Outside:
 
     def run(self, text: str, *values: Any) -> list[tuple[Any, ...]]:
         """Run a statement, and return its rows."""
-        return self.run_native(text if self.dialect == "sqlite" else text.replace("?", "%s"), values)
+        return self.run_native(_PLACEHOLDERS[self.dialect](text), values)
 
     def run_native(self, text: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """The same with the placeholders of the database's driver."""
@@ -77,8 +77,22 @@ class Outside:
         self.close()
 
 
+def _numbered(text: str) -> str:
+    first, *others = text.split("?")
+    return first + "".join(f"${place}{piece}" for place, piece in enumerate(others, 1))
+
+
+_PLACEHOLDERS: dict[str, Callable[[str], str]] = {
+    "sqlite": lambda text: text,
+    "mysql": lambda text: text.replace("?", "%s"),
+    "postgres": _numbered,
+}
+
+
 def _postgres(url: str) -> Any:
-    return psycopg.connect(url, autocommit=True, connect_timeout=5)
+    return psycopg.connect(
+        url, autocommit=True, connect_timeout=5, cursor_factory=psycopg.RawCursor
+    )
 
 
 def _mysql(url: str) -> Any:

@@ -74,6 +74,12 @@ class Workers:
         self.kills.append(Kill(worker, time.time()))
         self._running.remove(worker)
 
+    def wait_for_end(self, worker: int) -> None:
+        """Until a killed one is gone, with all that it had locked."""
+        while worker not in self._statuses:
+            time.sleep(0.001)
+            self._look()
+
     def check_alive(self) -> None:
         """No outage ends a worker: raise AssertionError, with its log, if one ended by itself."""
         self._look()

@@ -37,18 +37,27 @@ def _cells() -> list[Any]:
 
 @pytest.mark.parametrize(("inbox_db", "form"), _cells())
 def test_killed_workers_lose_and_double_nothing(
-    own_url: str, inbox_db: str, form: str, size: Size, seed: int, report: Path | None, tmp_path: Path
+    own_url: str,
+    inbox_db: str,
+    form: str,
+    size: Size,
+    seed: int,
+    report: Path | None,
+    tmp_path: Path,
 ) -> None:
     about = {"kind": "killed workers", "database": inbox_db}
     if (inbox_db, form) == ("sqlite", "advisory lock"):
         size = alone(size)  # a second process on the file is refused
-    with running(own_url, form, size, tmp_path, seed=seed, report=report, **about) as run:
+    with running(own_url, form, size, tmp_path, seed=seed, report=report, about=about) as run:
         run.wait_for_work()
         for number in range(size.kills):
-            run.publish_part(number + 1, size.kills)
+            run.keep_pace(number, size.kills)
             run.pause(0.02, 0.4)
-            run.workers.check_alive()
-            run.workers.kill(run.random.choice(run.workers.running))
+            run.check()
+            victim = run.random.choice(run.workers.running)
+            run.workers.kill(victim)
+            if size.workers == 1:  # as whoever restarts a service does
+                run.workers.wait_for_end(victim)
             run.workers.start()
 
 

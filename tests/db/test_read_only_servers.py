@@ -1,0 +1,81 @@
+"""A server that has become read-only, as a former primary is: nobody stays with it who may go elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from inboxkit._sql.statement import Reading, Script, Statement
+from inboxkit.database import Database
+from inboxkit.errors import DatabaseBusyError
+
+REFUSED = {
+    "postgres": "DO $$ BEGIN RAISE EXCEPTION 'read-only' USING ERRCODE = '25006'; END $$",
+    "mysql": "SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1290, MESSAGE_TEXT = 'read-only'",
+}
+"""What the server answers to any write."""
+OTHER = {
+    "postgres": "DO $$ BEGIN RAISE EXCEPTION 'deadlock' USING ERRCODE = '40P01'; END $$",
+    "mysql": "SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1213, MESSAGE_TEXT = 'deadlock'",
+}
+
+
+async def alone(db: Database, text: str) -> None:
+    await db.execute(text)
+
+
+async def in_a_block(db: Database, text: str) -> None:
+    async with db.transaction() as tx:
+        await tx.execute("SELECT 1")
+        await tx.execute(text)
+
+
+async def in_a_script(db: Database, text: str) -> None:
+    def steps(_: Reading) -> Iterator[Statement]:
+        yield Statement("refused", text, returns_rows=False)
+
+    await db.run(Script("script", steps))  # type: ignore[arg-type]
+
+
+async def in_a_hold(db: Database, text: str) -> None:
+    connection = await db.begin()
+    try:
+        await connection.execute(Statement("refused", text, returns_rows=False))
+    finally:
+        await db.release(connection)
+
+
+WAYS = [alone, in_a_block, in_a_script, in_a_hold]
+
+
+async def sessions(db: Database) -> set[int]:
+    """Those of two connections of the pool."""
+    number = "pg_backend_pid()" if db.dialect == "postgres" else "connection_id()"
+    async with db.connection() as one, db.connection() as other:
+        return {await each.fetch_value(f"SELECT {number}") for each in (one, other)}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_no_session_of_it_is_used_again(server_cell: Any, way: Any) -> None:
+    async def main(db: Database) -> None:
+        before = await sessions(db)
+        with pytest.raises(DatabaseBusyError, match="read-only"):
+            await way(db, REFUSED[db.dialect])
+        assert not before & await sessions(db)
+        assert db._pool is not None
+        assert db._pool.in_use == 0
+
+    server_cell.run(main, pool_size=2)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_busy_otherwise_keeps_its_sessions(server_cell: Any, way: Any) -> None:
+    async def main(db: Database) -> None:
+        before = await sessions(db)
+        with pytest.raises(DatabaseBusyError, match="deadlock"):
+            await way(db, OTHER[db.dialect])
+        assert before == await sessions(db)
+
+    server_cell.run(main, pool_size=2)
