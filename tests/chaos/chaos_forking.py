@@ -1,9 +1,9 @@
 """A program that forks workers off, so that a worker's life is spent on work and not on imports.
 
-It reads one JSON object a line and answers with one: ``{"start": [arguments], "logs": folder}`` with
-a worker's process id, and ``{"ended": true}`` with the statuses of the workers that have
-ended since the last time. A worker is ``inboxkit ARGUMENTS``, with its output in ``worker-PID.log``; it dies
-with this program, which ends with its standard input.
+It reads one JSON object a line and answers with one: ``{"start": [arguments], "folder": path,
+"variables": {…}}`` with a worker's process id, and ``{"ended": true}`` with the statuses of the workers that have
+ended since the last time. A worker is ``inboxkit ARGUMENTS``, with its output in ``worker-PID.log`` of the folder,
+where it runs; it dies with this program, which ends with its standard input.
 """
 
 from __future__ import annotations
@@ -48,14 +48,16 @@ def _ended() -> dict[int, int]:
         found[pid] = os.waitstatus_to_exitcode(status)
 
 
-def _start(start: list[str], logs: str) -> int:
+def _start(start: list[str], folder: str, variables: dict[str, str]) -> int:
     pid = os.fork()
     if pid:
         return pid
     status = 1
     try:
         _die_with_parent()
-        output = os.open(f"{logs}/worker-{os.getpid()}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.chdir(folder)
+        os.environ.update(variables)
+        output = os.open(f"worker-{os.getpid()}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         nothing = os.open(os.devnull, os.O_RDONLY)
         for source, target in ((nothing, 0), (output, 1), (output, 2)):
             os.dup2(source, target)

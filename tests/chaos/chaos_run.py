@@ -30,6 +30,8 @@ class Size:
     """Restarts of a server."""
     lease: float
     """Seconds."""
+    away: float
+    """The longest that a server is away before it is started again, in seconds."""
     workers: int = 2
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import itertools
 import json
 import os
@@ -46,18 +48,9 @@ class Workers:
 
     def __post_init__(self) -> None:
         self.kills: list[Kill] = []
-        self._statuses: dict[int, int] = {}
         self._running: list[int] = []
         self._turns = itertools.cycle(self.backends)
-        path = os.pathsep.join([str(Path(__file__).parent), str(ROOT)])
-        self._forks = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("chaos_forking.py"))],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": path, **self.variables},
-        )
+        self._forks = _forks()
 
     @property
     def running(self) -> list[int]:
@@ -76,37 +69,43 @@ class Workers:
 
     def wait_for_end(self, worker: int) -> None:
         """Until a killed one is gone, with all that it had locked."""
-        while worker not in self._statuses:
+        while worker not in self._forks.statuses:
             time.sleep(0.001)
-            self._look()
+            self._forks.look()
 
     def check_alive(self) -> None:
         """No outage ends a worker: raise AssertionError, with its log, if one ended by itself."""
-        self._look()
+        self._forks.look()
         for worker in self._running:
-            if worker in self._statuses:
+            if worker in self._forks.statuses:
                 raise AssertionError(
-                    f"worker {worker} ended by itself, with status {self._statuses[worker]}:\n"
+                    f"worker {worker} ended by itself, with status {self._forks.statuses[worker]}:\n"
                     + self.log(worker)
                 )
 
     def stop(self, seconds: float = 30.0) -> None:
         """Stop all in order; each must end with status 0."""
         self.check_alive()
-        stopped, self._running = self._running, []
-        for worker in stopped:
-            os.kill(worker, signal.SIGTERM)
         deadline = time.monotonic() + seconds
-        while missing := [worker for worker in stopped if worker not in self._statuses]:
+        while missing := [one for one in self._running if not self._has_started(one)]:
+            assert time.monotonic() < deadline, f"no start: {self.log(missing[0])}"
+            time.sleep(0.01)  # it has no handler of signals yet
+            self.check_alive()
+        for worker in self._running:
+            os.kill(worker, signal.SIGTERM)
+        statuses = self._forks.statuses
+        while missing := [worker for worker in self._running if worker not in statuses]:
             assert time.monotonic() < deadline, f"no end: {self.log(missing[0])}"
             time.sleep(0.01)
-            self._look()
-        for worker in stopped:
-            assert self._statuses[worker] == 0, self.log(worker)
+            self._forks.look()
+        for worker in self._running:
+            assert statuses[worker] == 0, self.log(worker)
+        self._running.clear()
 
     def log(self, worker: int) -> str:
         """The last of what a worker printed and logged."""
-        return self._log(worker).read_text()[-6000:]
+        path = self._log(worker)
+        return path.read_text()[-6000:] if path.exists() else ""
 
     def logs(self) -> str:
         """All that all of them logged."""
@@ -114,9 +113,11 @@ class Workers:
 
     def close(self) -> None:
         """End all that still runs."""
-        assert self._forks.stdin is not None
-        with self._forks:
-            self._forks.stdin.close()  # and its workers die with it
+        self._forks.look()
+        for worker in self._running:
+            if worker not in self._forks.statuses:
+                os.kill(worker, signal.SIGKILL)
+        self._running.clear()
 
     def __enter__(self) -> Workers:
         return self
@@ -126,22 +127,62 @@ class Workers:
 
     def _start(self) -> int:
         arguments = ["run", self.module, "--url", self.url, "--backend", next(self._turns)]
-        worker = self._ask({"start": arguments, "logs": str(self.folder)})
-        assert isinstance(worker, int)
+        worker = self._forks.start(arguments, self.folder, self.variables)
         self._running.append(worker)
         return worker
+
+    def _has_started(self, worker: int) -> bool:
+        path = self._log(worker)
+        return path.exists() and "' started" in path.read_text()
 
     def _log(self, worker: int) -> Path:
         return self.folder / f"worker-{worker}.log"
 
-    def _look(self) -> None:
+
+class _Forks:
+    """The program that forks workers off, and which of them have ended."""
+
+    def __init__(self) -> None:
+        path = os.pathsep.join([str(Path(__file__).parent), str(ROOT)])
+        self.statuses: dict[int, int] = {}
+        """By process id; minus the signal's number for one that was killed."""
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("chaos_forking.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        atexit.register(self._close)
+
+    def start(self, arguments: list[str], folder: Path, variables: Mapping[str, str]) -> int:
+        """Start ``inboxkit ARGUMENTS``, and return its process id."""
+        asked = {"start": arguments, "folder": str(folder), "variables": dict(variables)}
+        worker = self._ask(asked)
+        assert isinstance(worker, int)
+        self.statuses.pop(worker, None)
+        return worker
+
+    def look(self) -> None:
+        """Note who has ended since the last time."""
         ended = self._ask({"ended": True})
         assert isinstance(ended, dict)
-        self._statuses.update({int(worker): status for worker, status in ended.items()})
+        self.statuses.update({int(worker): status for worker, status in ended.items()})
 
     def _ask(self, question: object) -> object:
-        assert self._forks.stdin is not None
-        assert self._forks.stdout is not None
-        self._forks.stdin.write(json.dumps(question) + "\n")
-        self._forks.stdin.flush()
-        return json.loads(self._forks.stdout.readline())
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(question) + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+    def _close(self) -> None:
+        assert self._process.stdin is not None
+        with self._process:
+            self._process.stdin.close()  # and its workers die with it
+
+
+@functools.cache
+def _forks() -> _Forks:
+    """One for all tests of this process: its start is most of a short test's time."""
+    return _Forks()

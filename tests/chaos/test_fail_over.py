@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ CELLS = [
 def test_a_service_follows_a_fail_over(
     form: str, how: str, size: Size, seed: int, report: Path | None, tmp_path: Path
 ) -> None:
+    size = replace(size, jobs=min(size.jobs, 2_000))
     about = {"kind": f"fail-over: {how}", "database": "postgres"}
     with (
         own_pair() as pair,

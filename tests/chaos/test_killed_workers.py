@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,4 +64,4 @@ def test_killed_workers_lose_and_double_nothing(
 
 def alone(size: Size) -> Size:
     """The same with one worker."""
-    return Size(size.jobs, size.kills, size.outages, size.lease, workers=1)
+    return replace(size, workers=1)

@@ -32,5 +32,7 @@ def test_a_restarted_server_costs_time_alone(
             run.keep_pace(number, size.outages)
             run.pause(0.1, 0.4)
             run.check()
-            run.outages.append(server.restart(how, away=run.random.choice((0.0, 0.0, 0.5, 2.0))))
+            run.outages.append(
+                server.restart(how, away=run.random.choice((0.0, 0.3, 1.0)) * size.away)
+            )
             run.wait_for_more()
