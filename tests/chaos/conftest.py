@@ -38,7 +38,7 @@ def size(is_whole: bool) -> Size:
     """How many jobs and how much damage."""
     if is_whole:
         return Size(jobs=20_000, kills=200, outages=20, lease=2.0, away=2.0, workers=3)
-    return Size(jobs=200, kills=5, outages=2, lease=1.0, away=0.2)
+    return Size(jobs=200, kills=5, outages=2, lease=2.0, away=0.2)
 
 
 @pytest.fixture
