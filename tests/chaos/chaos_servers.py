@@ -158,7 +158,7 @@ def _made(
     kind: str, folder: Path, more: tuple[str, ...] = (), *, password: str | None = None
 ) -> OwnServer:
     user, group = _starting._other_user()
-    settings: dict[str, Any] = {"user": user, "group": group, "kind": kind}
+    settings: dict[str, Any] = {"user": user, "group": group, "kind": kind, "durable": False}
     settings["password"] = password or secrets.token_hex(12)
     if kind == "postgres":
         postgres = _Postgres(folder, {**_postgres._settings(folder, user), **settings})
