@@ -170,6 +170,8 @@ class Claimer:
         self._is_looking = claim.more
         if claim.more or self._stopping.is_set():
             return False
+        if not (claim.rows or claim.undecodable):
+            return True
         is_full = len(claim.rows) + claim.undecodable >= limit
         return not is_full and not any(row.spent for row in claim.rows)
 
