@@ -298,7 +298,7 @@ class Database(AsyncOnly):
 
         On SQLite a script that is not a ``"read"`` takes its turn among this database's writers.
         """
-        pool = self._open_pool()
+        pool = self._pool or self._open_pool()
         connection = await pool.acquire()
         try:
             return await connection.run(script)

@@ -13,6 +13,7 @@ import selectors
 import time
 from collections.abc import Callable, Mapping
 from contextvars import Context
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio.lowlevel
@@ -65,19 +66,19 @@ class AsyncioBackend:
         return self._loop
 
     async def sleep_until(self, when: float) -> None:
-        loop = self._loop
+        loop, keeper = self._loop, self._keeper
         assert loop is not None
-        if when <= loop.time():
+        assert keeper is not None
+        if when <= keeper.now_seconds:
             await anyio.lowlevel.checkpoint()
             return
-        # By the absolute instant: `asyncio.sleep` would take the difference and add it again, and at
-        # forty years that is off by more than half a microsecond.
         future = loop.create_future()
-        timer = loop.call_at(when, _wake, future)
+        alarm = keeper.alarms.set(when, partial(_wake, future))
         try:
             await future
-        finally:
-            timer.cancel()
+        except BaseException:
+            keeper.alarms.drop(alarm)
+            raise
 
     def host(self) -> AsyncioHost:
         return AsyncioHost(self)

@@ -178,23 +178,15 @@ class ObservedConnection:
 
     async def _run_in_one_go(self, script: Script[T]) -> T:
         name = script.name
-        operation = await self._admitted(
-            lambda: Operation(
-                self._recording.next_number,
-                "script",
-                name,
-                "",
-                name,
-                commits=True,
-                opens_script=True,
-                ends_script=True,
-            )
-        )
+        number = self._recording.next_number
+        if self._driver.is_troubled:
+            operation = await self._admitted(lambda: _in_one_go(name, self._recording.next_number))
+            number = operation.number
+            if self._faults.has_any and self._faults.closes_connection_of(operation):
+                await self._break()
         run = RecordedScript(
             script, recording=self._recording, faults=self._faults, connection=self.number
         )
-        if self._faults.has_any and self._faults.closes_connection_of(operation):
-            await self._break()
         try:
             result = await self._inner.run(run.script)
         except BaseException as error:
@@ -203,8 +195,10 @@ class ObservedConnection:
                 self._driver.crash_nowait()
             await self._stand_if_dead(error, name)
             raise
-        parts = [part for part in (operation, run.committed()) if part is not None]
-        await self._after(parts)
+        commit = run.committed()
+        if self._driver.is_troubled:  # also by what came while it was in flight
+            whole = _in_one_go(name, number)
+            await self._after([whole] if commit is None else [whole, commit])
         return result
 
     async def _run_step_by_step(self, script: Script[T]) -> T:
@@ -376,3 +370,10 @@ class ObservedConnection:
         block, self._block = self._block, None
         if block is not None:
             block.close()
+
+
+def _in_one_go(name: str, number: int) -> Operation:
+    """A script that is one operation."""
+    return Operation(
+        number, "script", name, "", name, commits=True, opens_script=True, ends_script=True
+    )

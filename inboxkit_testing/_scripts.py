@@ -47,12 +47,11 @@ class RecordedScript(Generic[T]):
         return Script(self._script.name, self._steps, self._script.transaction)
 
     def committed(self) -> Operation | None:
-        """Note the COMMIT after the driver has returned; None where there was none."""
+        """Note the COMMIT after the driver has returned; None where there was none, or no fault asks."""
         if not self._has_begun:
             return None
-        recorded = self._note("commit", _COMMIT)
-        self._recording.answered(recorded)
-        return self._commit(recorded.number)
+        recorded = self._done("commit", _COMMIT)
+        return self._commit(recorded.number) if self._faults.has_any else None
 
     def failed(self, error: BaseException) -> None:
         """Note what the driver raised."""
@@ -67,8 +66,7 @@ class RecordedScript(Generic[T]):
     def _steps(self, reading: Reading) -> Steps[T]:
         # The clock is read after BEGIN, so that is done.
         if self._script.transaction != "none":
-            begun = self._note("begin", _BEGIN)
-            self._recording.answered(begun)
+            self._done("begin", _BEGIN)
             self._has_begun = True
         steps = self._script.steps(reading)
         faults = self._faults
@@ -125,6 +123,15 @@ class RecordedScript(Generic[T]):
             script=self._script.name,
             connection=self._connection,
             transaction=self._recording.new_transaction() if lone else self._transaction,
+        )
+
+    def _done(self, kind: Kind, statement: Statement) -> Recorded:
+        return self._recording.done(
+            kind,
+            statement,
+            script=self._script.name,
+            connection=self._connection,
+            transaction=self._transaction,
         )
 
     def _crash_if(self, crashes: bool) -> None:

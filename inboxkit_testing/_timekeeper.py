@@ -17,6 +17,7 @@ from typing import Protocol
 
 import anyio
 
+from ._alarms import Alarms
 from ._brackets import Block, Bracket
 from ._frozen import check_not_frozen, real_seconds
 from .errors import ClockStalledError, SleepInTransactionError
@@ -58,6 +59,8 @@ class Timekeeper:
         self.frozen = frozen
         self.jumps = 0
         self.failure: BaseException | None = None
+        self.alarms = Alarms()
+        """The sleeps by this clock; those by the loop's own timers are known to the loop."""
         self.limiters: list[Limiter] = []
         self.idle_hooks: list[Callable[[], bool]] = []
         """Asked in order when all is idle and nothing is in flight, before time moves; the first to
@@ -94,7 +97,12 @@ class Timekeeper:
 
     def is_busy(self) -> bool:
         """Whether an answer is awaited that time must not overtake."""
-        return bool(self._in_flight) or self._threads() > 0
+        if self._in_flight:
+            return True
+        for limiter in self.limiters:  # noqa: SIM110 - asked in each turn of the loop, as below
+            if limiter.borrowed_tokens:
+                return True
+        return False
 
     def _threads(self) -> int:
         working = 0
@@ -189,6 +197,7 @@ class Timekeeper:
             return wait
         if self._let_something_go_on():
             return 0.0
+        deadline = min(deadline, self.alarms.next())
         arrival = self._arrivals[0][0] if self._arrivals else math.inf
         # At one instant timers go first, so that an `advance` returns after what it made due.
         if deadline > arrival + _SAME_INSTANT:
@@ -198,6 +207,7 @@ class Timekeeper:
         may_move = not self.frozen or arrival < math.inf
         if deadline < math.inf and may_move:
             self._move_to(deadline)
+            self.alarms.ring(self.now_seconds)
             return 0.0
         return self._wait_for_io(lambda: self._report_deadlock(deadline))
 
@@ -213,13 +223,13 @@ class Timekeeper:
         return None if self.are_lock_waits(len(self._in_flight)) else 0.0
 
     def _let_something_go_on(self) -> bool:
-        if _any_goes_on(self.idle_hooks):
+        if self.idle_hooks and _any_goes_on(self.idle_hooks):
             return True
         if self._settlers:
             # One at a time: what this one does must have happened before the next may say so.
             self._settlers.popleft().set()
             return True
-        return _any_goes_on(self.last_hooks)
+        return bool(self.last_hooks) and _any_goes_on(self.last_hooks)
 
     def _move_to(self, when: float) -> None:
         if when <= self.now_seconds:
@@ -275,8 +285,10 @@ class Timekeeper:
             heapq.heappop(self._arrivals)[2].set()
             return 0.0
         self._waiting_since = None
+        deadline = min(deadline, self.alarms.next())
         if deadline < math.inf:
             self.now_seconds = max(deadline, self.now_seconds)
+            self.alarms.ring(self.now_seconds)
             return 0.0
         _log.error("the run failed with %r and cannot end%s", self.failure, self._list_in_flight())
         return max(self._stall, _GRACE_AFTER_FAILURE)

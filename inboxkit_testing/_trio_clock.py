@@ -6,6 +6,8 @@ of its loop, and only when no task is runnable; it passes the absolute deadline,
 
 from __future__ import annotations
 
+from functools import partial
+from types import CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -47,7 +49,19 @@ class TrioBackend:
             self._order.fail = keeper.fail
 
     async def sleep_until(self, when: float) -> None:
-        await trio.sleep_until(when)
+        assert self._clock is not None
+        keeper = self._clock.keeper
+        if when <= keeper.now_seconds:
+            await trio.lowlevel.checkpoint()
+            return
+        task = trio.lowlevel.current_task()
+        alarm = keeper.alarms.set(when, partial(trio.lowlevel.reschedule, task))
+
+        def abort(_: object) -> trio.lowlevel.Abort:
+            keeper.alarms.drop(alarm)
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        await trio.lowlevel.wait_task_rescheduled(abort)
 
     def host(self) -> TrioHost:
         return TrioHost(self)
@@ -57,7 +71,7 @@ class TrioClock(trio.abc.Clock, trio.abc.Instrument):
     """Given to trio as ``clock=`` and in ``instruments=``."""
 
     def __init__(self, keeper: Timekeeper, order: ChosenOrder | None) -> None:
-        self._keeper = keeper
+        self.keeper = keeper
         self._order = order
         self._polled = False
         self._stepped: set[trio.lowlevel.Task] = set()
@@ -67,7 +81,7 @@ class TrioClock(trio.abc.Clock, trio.abc.Instrument):
         self._polled = False
 
     def current_time(self) -> float:
-        return self._keeper.now_seconds
+        return self.keeper.now_seconds
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
         self._polled = False
@@ -78,7 +92,7 @@ class TrioClock(trio.abc.Clock, trio.abc.Instrument):
         self._wait_for_all.discard(task)
 
     def deadline_to_sleep_time(self, deadline: float) -> float:
-        if deadline <= self._keeper.now_seconds:
+        if deadline <= self.keeper.now_seconds:
             return 0.0
         if self._order is not None and self._order.is_held_back():
             return 0.0
@@ -89,17 +103,27 @@ class TrioClock(trio.abc.Clock, trio.abc.Instrument):
         if not self._polled:
             # The first look after a step: I/O that is there already must come before time moves.
             self._polled = True
-            self._keeper.progress()
+            self.keeper.progress()
             return 0.0
-        return self._keeper.idle(deadline)
+        return self.keeper.idle(deadline)
 
     def _is_all_blocked_awaited(self) -> bool:
         for task in self._stepped:
-            if any(
-                frame.f_code is _WAIT_ALL_TASKS_BLOCKED for frame, _ in task.iter_await_frames()
-            ):
+            if _waits_for_all(task):
                 self._wait_for_all.add(task)
             else:
                 self._wait_for_all.discard(task)
         self._stepped.clear()
         return bool(self._wait_for_all)
+
+
+def _waits_for_all(task: trio.lowlevel.Task) -> bool:
+    """Whether `wait_all_tasks_blocked` is among what it awaits."""
+    awaited: Any = task.coro
+    while isinstance(awaited, CoroutineType):  # most are this all along
+        if awaited.cr_code is _WAIT_ALL_TASKS_BLOCKED:
+            return True
+        awaited = awaited.cr_await
+    if awaited is None or (isinstance(awaited, GeneratorType) and awaited.gi_yieldfrom is None):
+        return False
+    return any(frame.f_code is _WAIT_ALL_TASKS_BLOCKED for frame, _ in task.iter_await_frames())

@@ -95,7 +95,7 @@ class VirtualClock:
         Raises:
             SleepInTransactionError: This task has a transaction of the service's own open.
         """
-        backend = self._driver()
+        backend = self._backend or self._driver()
         self._keeper.check_sleep(seconds)
         await backend.sleep_until(self._keeper.now_seconds + max(seconds, 0.0))
 

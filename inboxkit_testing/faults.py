@@ -131,6 +131,8 @@ class Faults:
     def __init__(self, dialect: DialectName) -> None:
         self._dialect: DialectName = dialect
         self._faults: list[Fault] = []
+        self.has_any = False
+        """Whether a rule was given, and not cleared; for the kit."""
 
     def refuse(
         self,
@@ -220,13 +222,9 @@ class Faults:
     def clear(self) -> None:
         """Nothing goes wrong any more."""
         self._faults.clear()
+        self.has_any = False
 
     # For the kit.
-
-    @property
-    def has_any(self) -> bool:
-        """Whether a rule was given, and not cleared."""
-        return bool(self._faults)
 
     def delay_of(self, operation: Operation) -> float:
         """Seconds to hold it back."""
@@ -280,6 +278,7 @@ class Faults:
 
     def _add(self, fault: Fault) -> Fault:
         self._faults.append(fault)
+        self.has_any = True
         return fault
 
     def _striking(self, action: Action, operation: Operation) -> list[Fault]:

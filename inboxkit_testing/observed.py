@@ -130,6 +130,16 @@ class ObservedDriver:
 
     # For the connections.
 
+    @property
+    def is_troubled(self) -> bool:
+        """Whether something may stand between a statement and the database: the gate, or a trouble."""
+        return (
+            self.faults.has_any
+            or self.switch.is_thrown
+            or self.link.how is not None
+            or self.time.gate is not None
+        )
+
     async def end_session(self, session: int) -> None:
         """Have the server end one of its sessions, and return when it has."""
         with self.time.external("end of a session"):

@@ -99,8 +99,11 @@ class Recording:
         by_number: dict[int, list[Recorded]] = {}
         for recorded in self:
             by_number.setdefault(recorded.transaction, []).append(recorded)
-        found = [_transaction(number, parts) for number, parts in by_number.items()]
-        return [transaction for transaction in found if name in {None, transaction.name}]
+        return [
+            _transaction(number, called, parts)
+            for number, parts in by_number.items()
+            if (called := _name(parts)) == name or name is None
+        ]
 
     def clear(self) -> None:
         """Forget what was recorded; numbers go on."""
@@ -145,6 +148,30 @@ class Recording:
             self._all.append(recorded)
         return recorded
 
+    def done(
+        self, kind: Kind, statement: Statement, *, script: str, connection: int, transaction: int
+    ) -> Recorded:
+        """Note something that had its answer, without rows, as soon as it was sent."""
+        now = self._clock.now()
+        with self._lock:
+            self._sent = number = self._sent + 1
+            recorded = Recorded(
+                number,
+                kind,
+                statement.name,
+                statement.text,
+                statement.parameters,
+                script,
+                connection,
+                transaction,
+                now,
+                now,
+                -1,
+                0,
+            )
+            self._all.append(recorded)
+        return recorded
+
     def answered(self, recorded: Recorded, answer: Answer | None = None) -> None:
         """Note an answer."""
         recorded.answered_at = self._clock.now()
@@ -156,9 +183,16 @@ class Recording:
         recorded.error = error
 
 
-def _transaction(number: int, parts: list[Recorded]) -> RecordedTransaction:
+def _name(parts: list[Recorded]) -> str:
+    for part in parts:
+        if part.script is not None:
+            return part.script
+    return parts[0].name
+
+
+def _transaction(number: int, name: str, parts: list[Recorded]) -> RecordedTransaction:
     first, last = parts[0], parts[-1]
-    statements = tuple(part for part in parts if part.kind == "statement")
+    statements = tuple([part for part in parts if part.kind == "statement"])
     outcome: Literal["committed", "rolled back", "open", "failed"]
     if last.error is not None:
         outcome = "failed"
@@ -170,6 +204,4 @@ def _transaction(number: int, parts: list[Recorded]) -> RecordedTransaction:
         outcome = "committed"
     else:
         outcome = "open"
-    scripts = (part.script for part in parts if part.script is not None)
-    name = next(scripts, first.name)
     return RecordedTransaction(number, name, first.connection, statements, outcome)

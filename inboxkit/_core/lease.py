@@ -42,9 +42,13 @@ def whole_seconds(lease: timedelta) -> timedelta:
 
 def add(instant: datetime, delay: timedelta) -> datetime:
     """`instant + delay`, saturating at `LATEST` instead of overflowing."""
-    if delay >= LATEST - instant:
-        return LATEST
-    return instant + delay
+    try:
+        end = instant + delay
+    except OverflowError:
+        if delay > timedelta(0):
+            return LATEST
+        raise
+    return end if end < LATEST else LATEST
 
 
 def fit(instant: datetime, precision: int) -> datetime:
@@ -54,6 +58,8 @@ def fit(instant: datetime, precision: int) -> datetime:
         instant: Aware.
         precision: 0 to 6 digits.
     """
+    if precision == 6:
+        return instant
     unit = 10 ** (6 - precision)
     over = instant.microsecond % unit
     if not over:

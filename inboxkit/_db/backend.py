@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Literal, TypeAlias
 
-__all__ = ["BackendName", "running_backend", "waker"]
+__all__ = ["BackendName", "current_task_id", "running_backend", "waker"]
 
 BackendName = Literal["asyncio", "trio"]
 
@@ -28,6 +28,17 @@ def running_backend() -> BackendName:
             return "trio"
     asyncio.get_running_loop()
     return "asyncio"
+
+
+def current_task_id() -> int:
+    """The number that `anyio.get_current_task` gives the running task, without what else it looks up.
+
+    Raises:
+        RuntimeError: No event loop runs in this thread.
+    """
+    if (trio := sys.modules.get("trio")) is not None and trio.lowlevel.in_trio_task():
+        return id(trio.lowlevel.current_task())
+    return id(asyncio.current_task())
 
 
 def waker() -> Waker:

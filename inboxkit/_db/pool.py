@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 
+from inboxkit._db.backend import current_task_id
 from inboxkit._db.turnstile import Turnstile
 from inboxkit.abc import Driver, DriverConnection, Movable
 from inboxkit.errors import (
@@ -135,7 +136,7 @@ class Pool:
         Cancellation:
             Leaks nothing.
         """
-        task = anyio.get_current_task().id
+        task = current_task_id()
         self._check_open()
         if not self._places.enter_nowait():
             if not wait:
@@ -146,11 +147,16 @@ class Pool:
                     f"no connection became free within {_PATIENCE:g} s: all {self._size} of the "
                     "pool are in use; raise Database(pool_size=…), or hold them for shorter"
                 )
-        try:
-            connection = await self._take()
-        except BaseException:
-            self._places.leave()
-            raise
+            if self._is_closed:  # meanwhile
+                self._places.leave()
+                self._check_open()
+        connection = self._take_idle()
+        if connection is None:
+            try:
+                connection = await self._connect()
+            except BaseException:
+                self._places.leave()
+                raise
         self._holders[id(connection)] = connection, task
         return connection
 
@@ -196,12 +202,15 @@ class Pool:
             for connection in idle:
                 closing.start_soon(connection.close)
 
-    async def _take(self) -> DriverConnection:
-        self._check_open()
+    def _take_idle(self) -> DriverConnection | None:
         while self._idle:
             connection = self._idle.pop()
             if not connection.is_closed:
                 return connection
+        return None
+
+    async def _connect(self) -> DriverConnection:
+        self._check_open()
         try:
             connection = await self._driver.connect()
         except ConnectError as error:

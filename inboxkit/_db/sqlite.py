@@ -108,15 +108,26 @@ class SqliteConnection:
     async def execute(self, statement: Statement) -> Answer:
         if self.in_transaction or not parse(statement.text, "sqlite").writes:
             return await self._hop(statement.name, lambda: self._session.execute(statement))
-        return await self._in_turn(statement.name, lambda: self._session.execute(statement))
+        if not self._takes_turn():
+            await self._wait_for_turn(statement.name)
+        try:
+            return await self._hop(statement.name, lambda: self._session.execute(statement))
+        finally:
+            self._leave_turn()
 
     async def run(self, script: Script[T]) -> T:
         if script.transaction == "read" or self._has_turn:
             return await self._hop(script.name, lambda: self._session.run(script))
-        return await self._in_turn(script.name, lambda: self._session.run(script))
+        if not self._takes_turn():
+            await self._wait_for_turn(script.name)
+        try:
+            return await self._hop(script.name, lambda: self._session.run(script))
+        finally:
+            self._leave_turn()
 
     async def begin(self, *, hold: bool = False) -> None:  # noqa: ARG002
-        await self._take_turn("begin")
+        if not self._takes_turn():
+            await self._wait_for_turn("begin")
         try:
             await self._hop("begin", lambda: self._session.begin("begin", write=True))
         except BaseException:
@@ -160,17 +171,14 @@ class SqliteConnection:
             self._worker.stop()
         self._leave_turn()
 
-    async def _in_turn(self, name: str, work: Callable[[], T]) -> T:
-        await self._take_turn(name)
-        try:
-            return await self._hop(name, work)
-        finally:
-            self._leave_turn()
-
-    async def _take_turn(self, name: str) -> None:
-        if self._turnstile.enter_nowait():  # what is done in the turn begins with a checkpoint
+    def _takes_turn(self) -> bool:
+        """Whether nobody else has it; what is done in the turn begins with a checkpoint."""
+        if self._turnstile.enter_nowait():
             self._has_turn = True
-            return
+            return True
+        return False
+
+    async def _wait_for_turn(self, name: str) -> None:
         # Outside the clock's bracket: who waits here has sent nothing, and time may pass.
         if not await self._turnstile.enter(timeout=self._timeout):
             raise DatabaseBusyError(

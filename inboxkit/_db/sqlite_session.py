@@ -12,9 +12,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from inboxkit._db.placeholders import check_arguments, parse
+from inboxkit._db.placeholders import Parsed, check_arguments, parse
 from inboxkit._db.scripts import question_of
 from inboxkit._db.sqlite_errors import SQLITE_ERRORS, cure_of, is_locked, translate
 from inboxkit._sql import server_time
@@ -99,30 +99,21 @@ class SqliteSession:
     def execute(self, statement: Statement) -> Answer:
         """Run one statement: in the open transaction, or by itself."""
         parsed = parse(statement.text, "sqlite")
-        check_arguments(parsed, statement.parameters, statement=statement.name)
-        connection = self._open
+        if len(statement.parameters) != parsed.count:
+            check_arguments(parsed, statement.parameters, statement=statement.name)
+        connection = self._connection or self._open
         if self._begun and not connection.in_transaction:
             raise DatabaseError(
                 f"{statement.name}: the transaction was already rolled back by an earlier error; "
                 "nothing was executed",
                 statement=statement.name,
             )
-
-        def run() -> Answer:
-            cursor = connection.execute(parsed.text, statement.parameters)
-            try:
-                if cursor.description is None:
-                    return Answer(rowcount=cursor.rowcount)
-                rows = cursor.fetchall()
-                columns = tuple([column[0] for column in cursor.description])
-                return Answer(columns, rows, len(rows) if parsed.writes else -1)
-            finally:
-                cursor.close()
-
         try:
             if parsed.writes and not self._begun:
-                return self._patiently(run, statement.name)
-            return run()
+                return self._patiently(
+                    lambda: _answer(connection, parsed, statement.parameters), statement.name
+                )
+            return _answer(connection, parsed, statement.parameters)
         except SQLITE_ERRORS as error:
             translate(error, statement.name, self._limit, self._path)
 
@@ -143,7 +134,7 @@ class SqliteSession:
 
     def begin(self, name: str, *, write: bool) -> None:
         """Begin a transaction, with the write lock if it is to write."""
-        connection = self._open
+        connection = self._connection or self._open
         try:
             if write:
                 self._patiently(lambda: connection.execute("BEGIN IMMEDIATE"), name)
@@ -155,7 +146,7 @@ class SqliteSession:
 
     def commit(self, name: str) -> None:
         """Commit; after an error nothing was committed, and the transaction is over."""
-        connection = self._open
+        connection = self._connection or self._open
         begun, self._begun = self._begun, False
         if not connection.in_transaction:
             raise DatabaseError(
@@ -220,7 +211,8 @@ class SqliteSession:
         try:
             statement = next(steps)
             while True:
-                self._check_stop(statement.name)
+                if self._stopping.is_set():
+                    self._check_stop(statement.name)
                 try:
                     answer = self.execute(statement)
                 except DatabaseError as error:
@@ -283,6 +275,19 @@ class SqliteSession:
             yield
         finally:
             connection.execute(f"PRAGMA busy_timeout = {round(self._timeout * 1000)}")
+
+
+def _answer(connection: sqlite3.Connection, parsed: Parsed, parameters: tuple[Any, ...]) -> Answer:
+    cursor = connection.execute(parsed.text, parameters)
+    try:
+        description = cursor.description
+        if description is None:
+            return Answer(rowcount=cursor.rowcount)
+        rows = cursor.fetchall()
+        columns = tuple([column[0] for column in description]) if rows else ()
+        return Answer(columns, rows, len(rows) if parsed.writes else -1)
+    finally:
+        cursor.close()
 
 
 def _kept_locked(name: str, seconds: float) -> DatabaseBusyError:

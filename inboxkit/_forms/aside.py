@@ -20,6 +20,8 @@ class Aside:
     def at(self, monotonic: float) -> tuple[Any, ...]:
         """The ids that are passed over at a monotonic second, which never goes back; the others are
         forgotten."""
+        if not self._ends:
+            return ()
         for id in [id for id, end in self._ends.items() if end <= monotonic]:
             del self._ends[id]
         return tuple(self._ends)

@@ -60,6 +60,8 @@ class Claiming:
             expiry: As the column keeps it; until then an undecodable row is set aside.
             hold: The number of the session that holds the rows; None: the expiry does.
         """
+        if not rows:
+            return Claim((), reading)
         tokens = (expiry,) if hold is None else ()
         claimed = [self._row(row, reading, expiry, tokens, hold) for row in rows]
         kept = tuple(row for row in claimed if row is not None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 
 from inboxkit._core.lease import ExpirySteps, expiry
 from inboxkit._core.settlement import Settlement
@@ -43,10 +44,16 @@ class LeaseForm:
     ) -> None:
         self._runner = runner
         self._table = bind(dialect, spec, info)
+        self._is_fifo = spec.fifo
         self._lease = lease
+        self._precision = self._table.precision
+        self._encode_now = dialect.instant
+        self._encode_expiry = self._table.get(Role.LOCKED_UNTIL).encode
         self._steps = steps
         self._statements = dialect.lease(self._table, group=group, cap=cap)
         self._claiming = Claiming(self._table, cap=cap, queue=queue)
+        self._claims: dict[int, Script[Claim]] = {}
+        """By their limits."""
         self._aside = Aside()
         """Heads of FIFO groups that cannot be read."""
         self._settling = Settling(runner, self._table, self._statements, steps=steps)
@@ -65,29 +72,30 @@ class LeaseForm:
             DatabaseError: Nothing was claimed, or (OutcomeUnknownError) rows may have been and come
                 back at their expiry.
         """
-        limit = min(limit, 1) if self._table.spec.fifo else limit
+        limit = min(limit, 1) if self._is_fifo else limit
+        script = self._claims.get(limit)
+        if script is None:
+            script = self._claims[limit] = Script(
+                "claim", partial(self._claim, limit), self._statements.claim_transaction
+            )
+        return await self._runner.run(script)
 
-        def steps(reading: Reading) -> Steps[Claim]:
-            # One reading: is it due, is its lease over, when does ours end.
-            end = expiry(
-                reading.now, self._lease, steps=self._steps, precision=self._table.precision
-            )
-            rows = yield from self._statements.claim(
-                now=self._table.instant(reading.now),
-                expiry=self._table.get(Role.LOCKED_UNTIL).encode(end),
-                limit=limit,
-                aside=self._aside.at(reading.monotonic),
-            )
+    def _claim(self, limit: int, reading: Reading) -> Steps[Claim]:
+        # One reading: is it due, is its lease over, when does ours end.
+        end = expiry(reading.now, self._lease, steps=self._steps, precision=self._precision)
+        rows = yield from self._statements.claim(
+            now=self._encode_now(reading.now),
+            expiry=self._encode_expiry(end),
+            limit=limit,
+            aside=self._aside.at(reading.monotonic),
+        )
+        if self._is_fifo:
             self._pass_over(rows, reading)
-            return self._claiming.read(rows, reading, end)
-
-        return await self._runner.run(Script("claim", steps, self._statements.claim_transaction))
+        return self._claiming.read(rows, reading, end)
 
     def _pass_over(self, rows: Sequence[Row], reading: Reading) -> None:
         """A FIFO head that cannot be read has got no lease, which would keep its group from others: it
         is passed over here, and the group goes on without it."""
-        if not self._table.spec.fifo:
-            return
         for row in rows:
             if not self._table.is_readable(row):
                 self._aside.add(row[0], reading.monotonic + self._lease.total_seconds())

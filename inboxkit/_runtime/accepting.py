@@ -54,7 +54,9 @@ class Intake:
 
     def accept(self, claim: Claim, is_unwanted: bool) -> None:
         """Take over a claim's rows; unwanted ones are given back."""
-        older = {held.id: held for held in self._holds.values()} if claim.rows else {}
+        if not claim.rows:
+            return
+        older = {held.id: held for held in self._holds.values()}
         rows = [
             self._take(claimed, older.get(claimed.fence.id), is_unwanted) for claimed in claim.rows
         ]

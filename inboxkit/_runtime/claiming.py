@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from random import Random
 
@@ -91,6 +92,8 @@ class Claimer:
         self._failures = Failures(random, report)
         self._is_looking = False
         self._in_flight: anyio.CancelScope | None = None
+        self._since = 0.0
+        """When the claim in flight began, by the monotonic clock; kept for who hears of claims alone."""
 
     def room_made(self) -> None:
         """A row left work here."""
@@ -115,13 +118,36 @@ class Claimer:
         """Claim until `stop`."""
         try:
             while not self._stopping.is_set():
-                room = self._room()
-                if room > 0:
-                    await self._claim(room)
-                else:
-                    await self._wait_for_room()
+                error = await self._rounds()
+                if error is not None:
+                    if self._report.is_heard:
+                        self._report.claim_ended(self._since, error)
+                    await wait_for(self._stopping, self._clock, self._failures.add(error))
         finally:
             self._ended.set()
+
+    async def _rounds(self) -> DatabaseError | StartupError | TimeoutError | None:
+        """Claim and sleep by turns, until a claim fails or something cancels the scope of both.
+
+        One scope serves many claims, shielded, and the sleeps between them, which a wake cancels: two
+        new ones a round would be a good part of what an idle queue costs.
+        """
+        self._in_flight = None
+        with anyio.CancelScope() as scope:
+            while not (scope.cancel_called or self._stopping.is_set()):
+                room = self._room()
+                if room <= 0:
+                    await self._wait_for_room()
+                    continue
+                try:
+                    may_sleep = await self._claim(room, scope)
+                except (DatabaseError, StartupError, TimeoutError) as error:
+                    return error
+                if may_sleep:
+                    await self._waker.wait(scope)
+        if self._in_flight is not None:
+            return TimeoutError(f"a claim was not answered within {LONGEST_CLAIM:g} s")
+        return None
 
     async def _wait_for_room(self) -> None:
         if self._has_room.is_set():
@@ -130,30 +156,33 @@ class Claimer:
                 return
         await self._has_room.wait()
 
-    async def _claim(self, limit: int) -> None:
+    async def _claim(self, limit: int, scope: anyio.CancelScope) -> bool:
+        """Claim once; whether nothing more is to be had before something wakes the queue."""
         if not self._is_looking:
             self._waker.start_claim()
-        since = self._clock.monotonic() if self._report.is_heard else 0.0
-        try:
-            claim = await self._claim_shielded(limit)
-        except (DatabaseError, StartupError, TimeoutError) as error:
-            if self._report.is_heard:
-                self._report.claim_ended(since, error)
-            await wait_for(self._stopping, self._clock, self._failures.add(error))
-            return
+        self._since = self._clock.monotonic() if self._report.is_heard else 0.0
+        claim = await self._claim_shielded(limit, scope)
         self._failures.end()
         self._accept(claim, self._stopping.is_set())
         if self._report.is_heard:
-            self._report.claim_ended(since, claim)
+            self._report.claim_ended(self._since, claim)
         # A claim that goes on where the last one stopped does not see what wakes tell of.
         self._is_looking = claim.more
+        if claim.more or self._stopping.is_set():
+            return False
+        if not (claim.rows or claim.undecodable):
+            return True
         is_full = len(claim.rows) + claim.undecodable >= limit
-        met_spent = any(row.spent for row in claim.rows)
-        if not is_full and not met_spent and not claim.more and not self._stopping.is_set():
-            await self._waker.wait()
+        return not is_full and not any(row.spent for row in claim.rows)
 
-    async def _claim_shielded(self, limit: int) -> Claim:
+    async def _claim_shielded(self, limit: int, scope: anyio.CancelScope) -> Claim:
         """Almost every cancelled claim has taken effect: so its answer is waited for, within a bound."""
-        with anyio.move_on_after(LONGEST_CLAIM, shield=True) as self._in_flight:
-            return await self._form.claim(limit=limit)
-        raise TimeoutError(f"a claim was not answered within {LONGEST_CLAIM:g} s")
+        self._in_flight = scope
+        scope.shield = True
+        scope.deadline = anyio.current_time() + LONGEST_CLAIM
+        claim = await self._form.claim(limit=limit)
+        # Where it was not answered, or has failed, the scope ends: it needs no putting back.
+        scope.deadline = math.inf
+        scope.shield = False
+        self._in_flight = None
+        return claim

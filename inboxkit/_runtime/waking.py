@@ -63,8 +63,16 @@ class Waker:
         while self._due and self._due[0] <= now:
             heapq.heappop(self._due)
 
-    async def wait(self) -> None:
-        """Wait for a wake, the next known due time or the poll interval, whichever is first."""
+    async def wait(self, within: anyio.CancelScope | None = None) -> None:
+        """Wait for a wake, the next known due time or the poll interval, whichever is first.
+
+        Args:
+            within: A scope around this call which a wake may cancel; None: one is made.
+        """
+        if within is None:
+            with anyio.CancelScope() as sleep:
+                await self.wait(sleep)
+            return
         seconds = self._poll_interval * self._random.uniform(0.9, 1.0)
         if self._due:
             seconds = min(seconds, (self._due[0] - self._clock.now()).total_seconds())
@@ -73,12 +81,11 @@ class Waker:
             return
         # A wake ends the sleep by its scope. A task that waited for an event beside it would be most of
         # what an idle queue costs.
-        with anyio.CancelScope() as sleep:
-            self._sleeps[sleep] = None
-            try:
-                await sleep_for(self._clock, seconds)
-            finally:
-                del self._sleeps[sleep]
+        self._sleeps[within] = None
+        try:
+            await sleep_for(self._clock, seconds)
+        finally:
+            del self._sleeps[within]
 
     def _wake_now(self) -> None:
         self._is_woken = True

@@ -72,6 +72,38 @@ async def test_claims_back_off_from_one_second_to_thirty_with_one_record(
     assert len(warnings(caplog, "a claim failed")) == 2
 
 
+async def test_a_claim_that_is_not_answered_for_a_minute_is_given_up_and_repeated(
+    inbox_database: Database, virtual_clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not sooner, whatever wakes the queue meanwhile; nor does the minute begin before the claim."""
+    await create(inbox_database, Job)
+    handler = Handler()
+    async with TestApp(serve(inbox_database, JOBS, handler)) as app:
+        await app.advance(5 * MINUTE)
+        held = observed(inbox_database).faults.delay("claim", 3600)
+        await app.advance(2 * SECOND)
+        assert held.hits == 1
+        await put(inbox_database, JOBS, 1)
+        for _ in range(5):
+            app.broker.wake(JOBS)
+            await app.advance(11 * SECOND)
+        assert handler.numbers == []
+        assert warnings(caplog, "a claim failed") == []
+        await app.advance(8 * SECOND)
+        assert handler.numbers == [1]
+        assert len(warnings(caplog, "a claim failed")) == 1
+        # And the queue sleeps and is woken as before.
+        claims = len(observed(inbox_database).recording.transactions("claim"))
+        await app.advance(10 * SECOND)
+        assert len(observed(inbox_database).recording.transactions("claim")) - claims in {
+            10,
+            11,
+            12,
+        }
+        await app.publish(JOBS, Work(2))
+        assert handler.numbers == [1, 2]
+
+
 @everywhere
 async def test_an_outage_of_everything_is_one_record_and_loses_nothing(
     inbox_database: Database,

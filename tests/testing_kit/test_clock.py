@@ -7,6 +7,7 @@ import random
 import socket
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta, timezone
 
 import anyio
@@ -191,6 +192,74 @@ def test_what_is_due_at_the_end_of_an_advance_has_happened_however_it_was_waited
                 assert done == instants[:count]
 
     run(main, backend=backend, clock=clock)
+
+
+def test_sleeps_and_the_loops_own_timers_that_are_due_together_end_at_one_instant(
+    backend: BackendName,
+) -> None:
+    clock = VirtualClock()
+
+    async def main() -> list[float]:
+        ends: list[float] = []
+
+        async def wait(sleep: Callable[[float], Awaitable[None]], seconds: float) -> None:
+            for _ in range(3):
+                await sleep(seconds)
+                ends.append(clock.monotonic())
+
+        async with anyio.create_task_group() as tasks:
+            for sleep in (clock.sleep, anyio.sleep, clock.at("b").sleep):
+                for seconds in (0.7, 2.1):
+                    tasks.start_soon(wait, sleep, seconds)
+        return ends
+
+    ends = run(main, backend=backend, clock=clock)
+    assert [round(end, 6) for end in ends] == [0.7] * 3 + [1.4] * 3 + [2.1] * 6 + [4.2] * 3 + [
+        6.3
+    ] * 3
+
+
+def test_a_cancelled_sleep_no_longer_moves_the_time(backend: BackendName) -> None:
+    clock = VirtualClock()
+
+    async def main() -> float:
+        for _ in range(1_000):
+            with anyio.CancelScope() as scope:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(clock.sleep, 3600)
+                    tasks.start_soon(clock.sleep, 0.001)
+                    await clock.sleep(0.002)
+                    scope.cancel()
+        await clock.sleep(1)
+        return clock.monotonic()
+
+    assert run(main, backend=backend, clock=clock) == pytest.approx(3.0)
+    assert clock.jumps == 2_001
+    assert len(clock.keeper.alarms) < 200, "sleeps that nobody waits for pile up"
+
+
+def test_a_sleep_that_is_over_when_it_is_cancelled_has_ended(backend: BackendName) -> None:
+    """Whoever else is due at that instant may cancel it: it ends once, one way or the other."""
+    clock = VirtualClock()
+
+    async def main() -> int:
+        ends = 0
+        for _ in range(50):
+            with anyio.CancelScope() as scope:
+
+                async def cancel(scope: anyio.CancelScope = scope) -> None:
+                    await clock.sleep(1)
+                    scope.cancel()
+
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(cancel)
+                    await clock.sleep(1)
+            ends += 1
+        await clock.sleep(1)
+        return ends
+
+    assert run(main, backend=backend, clock=clock) == 50
+    assert clock.monotonic() == 51
 
 
 def test_advance_without_anything_due_moves_the_time(backend: BackendName) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from inboxkit._sql.statement import Reading, Script, Statement, Steps
@@ -314,3 +316,47 @@ def test_in_memory_and_in_the_loop(backend: BackendName) -> None:
             return database.driver_name
 
     assert run(main, backend=backend, clock=clock) == "inloop"
+
+
+def test_in_the_loop_a_statement_that_was_done_is_answered_although_it_is_cancelled(
+    backend: BackendName,
+) -> None:
+    clock = VirtualClock()
+
+    async def main() -> list[object]:
+        seen: list[object] = []
+        async with open_test_database("sqlite-inloop", clock=clock) as database:
+            await database.execute("CREATE TABLE t (id INTEGER PRIMARY KEY)")
+            async with database.connection() as connection, anyio.create_task_group() as tasks:
+                with anyio.CancelScope() as scope:
+                    tasks.start_soon(_cancel, scope)
+                    seen.append(await connection.execute("INSERT INTO t DEFAULT VALUES"))
+                    await anyio.lowlevel.checkpoint()
+                    seen.append("not cancelled")
+                seen.append(scope.cancelled_caught)
+            seen.append(await database.fetch_value("SELECT count(*) FROM t"))
+        return seen
+
+    assert run(main, backend=backend, clock=clock) == [1, True, 1]
+
+
+def test_in_the_loop_a_cancellation_of_asyncios_own_is_not_lost() -> None:
+    clock = VirtualClock()
+
+    async def main() -> int:
+        async with open_test_database("sqlite-inloop", clock=clock) as database:
+            await database.execute("CREATE TABLE t (id INTEGER PRIMARY KEY)")
+            task = asyncio.current_task()
+            assert task is not None
+            asyncio.get_running_loop().call_soon(task.cancel)
+            with pytest.raises(asyncio.CancelledError):
+                await database.execute("INSERT INTO t DEFAULT VALUES")
+            task.uncancel()
+            count: int = await database.fetch_value("SELECT count(*) FROM t")
+            return count
+
+    assert run(main, backend="asyncio", clock=clock) == 1
+
+
+async def _cancel(scope: anyio.CancelScope) -> None:
+    scope.cancel()

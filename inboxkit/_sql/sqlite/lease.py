@@ -49,9 +49,11 @@ class SqliteLease:
         """Lease due rows."""
         given = (now,) if self._group is None else (now, self._group)
         text = self._select_of(int(limit), len(aside))
-        if self._table.spec.fifo:
+        if aside and self._table.spec.fifo:
             given = (*given, *aside)
         answer = yield Statement("claim due", text, given)
+        if not answer.rows:
+            return ()
         ids = leased(self._table, answer.rows)
         if ids:
             text = claim_update(self._table, len(ids), threshold=self._threshold)

@@ -66,7 +66,11 @@ def _affinity(name: str) -> str:
 
 def instant(value: Any) -> str:
     """Encode an instant as text that sorts as time: one width, one zone."""
-    return str(_INSTANT(value).isoformat(timespec="microseconds"))
+    if not (
+        type(value) is datetime and value.tzinfo is UTC
+    ):  # as clocks give it, and nearly all are
+        value = _INSTANT(value)
+    return str(value.isoformat(timespec="microseconds"))
 
 
 def _read_instant(value: Any) -> datetime:
