@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
 
+from inboxkit._db.placeholders import parse
 from inboxkit._db.scripts import step_through
 from inboxkit._sql.statement import Answer, Script, Statement
 from inboxkit.abc import DriverConnection, Listening, Notification
@@ -63,6 +64,8 @@ class ObservedConnection:
         self._is_hold = False
         self._is_opening = False
         self._block: Block | None = None
+        self._is_marked = False
+        """Whether the session bears what cannot be undone for another instance."""
         self.has_waited = False
         """Whether the statement in flight was seen to wait for a lock."""
         self.number: Final = number
@@ -93,6 +96,8 @@ class ObservedConnection:
         asks = self._is_server or not self.in_transaction
         operation = await self._admitted(lambda: self._operation(statement), asks=asks)
         recorded = self._note(statement)
+        if self._is_server and parse(statement.text, "postgres").keyword == "PREPARE":
+            self._is_marked = True
         return await self._sent(operation, recorded, lambda: self._inner.execute(statement))
 
     async def run(self, script: Script[T]) -> T:
@@ -138,6 +143,7 @@ class ObservedConnection:
 
     async def listen(self, channel: str) -> None:
         statement = Statement("listen", f"LISTEN {channel}", returns_rows=False)
+        self._is_marked = True
         operation = await self._admitted(lambda: self._operation(statement))
         recorded = self._note(statement)
         await self._sent(operation, recorded, lambda: self._ear.listen(channel))
@@ -166,7 +172,11 @@ class ObservedConnection:
             with anyio.CancelScope(shield=True):
                 await self._driver.turn("close", self.number)
         self._driver.forget(self)
-        await self._inner.close()
+        kept = self._driver.kept
+        if kept is not None and self.session is not None and not self._is_marked:
+            await kept.keep(self._inner, self.session)
+        else:
+            await self._inner.close()
 
     def terminate(self, *, forget: bool = True) -> None:
         if forget:
