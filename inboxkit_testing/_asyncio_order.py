@@ -13,7 +13,7 @@ import selectors
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
 from typing_extensions import TypeVarTuple, Unpack
@@ -41,8 +41,8 @@ class ChosenLoop(VirtualLoop):
 
     def __init__(self, keeper: Timekeeper, choose: Choose) -> None:
         self._choose = choose
-        self._ready_steps: list[_Call] = []
-        self._last_called: list[_Call] | None = None
+        self._ready_steps: list[_Step] = []
+        self._last_called: list[_Step] | None = None
         """Steps called for one right after the other, which become ready together; None: the last that
         was called for is something else."""
         self._births: WeakKeyDictionary[asyncio.Task[Any], int] = WeakKeyDictionary()
@@ -51,7 +51,7 @@ class ChosenLoop(VirtualLoop):
         self._from_threads: deque[_Call] = deque()
         self._is_alone = False
         """Whether `_run_steps` is the last thing that the loop was asked for, but for more steps."""
-        self._later: list[_Call] | None = None
+        self._later: list[_Step] | None = None
         """Steps called for since, which become ready after the one that runs."""
         self._io = _ChosenSelector(keeper, self._take_from_threads)
         super().__init__(self._io)
@@ -71,16 +71,17 @@ class ChosenLoop(VirtualLoop):
         if (birth := self._births.get(task)) is None:
             # Its first step is called for when it is made.
             self._born = self._births[task] = birth = self._born + 1
-        step = _Call(birth, callback, args, self, context)
+        step = _Step(birth, callback, args, context)
+        handle: asyncio.Handle = cast(Any, step)
         if self._last_called is not None:
             self._last_called.append(step)
-            return step
+            return handle
         self._last_called = [step]
         if self._is_alone:
             self._later = self._last_called
         else:
             super().call_soon(self._are_ready, self._last_called)
-        return step
+        return handle
 
     def call_at(
         self,
@@ -106,14 +107,14 @@ class ChosenLoop(VirtualLoop):
             self._later = None
             super().call_soon(self._are_ready, later)
 
-    def _are_ready(self, steps: list[_Call]) -> None:
+    def _are_ready(self, steps: list[_Step]) -> None:
         if steps is self._last_called:
             self._last_called = None
         self._add_ready(steps)
         if len(steps) == len(self._ready_steps):
             self._run_steps_soon()
 
-    def _add_ready(self, steps: list[_Call]) -> None:
+    def _add_ready(self, steps: list[_Step]) -> None:
         for step in steps:
             step.ready_since = self._chosen
         self._ready_steps += steps
@@ -158,7 +159,7 @@ class ChosenLoop(VirtualLoop):
         context: Context | None = None,
     ) -> asyncio.Handle:
         """As usual, but when nothing else can happen."""
-        call = _Call(0, callback, args, self, context or copy_context())
+        call = _Call(callback, args, self, context or copy_context())
         self._from_threads.append(call)
         super().call_soon_threadsafe(_wake)
         return call
@@ -206,21 +207,16 @@ class _ChosenSelector(VirtualSelector):
 
 
 class _Call(asyncio.Handle):
-    """A callback that waits until it is chosen."""
+    """A thread's callback, which waits until nothing else can happen."""
 
     def __init__(
         self,
-        birth: int,
         callback: Callable[..., object],
         args: tuple[Any, ...],
         loop: asyncio.AbstractEventLoop,
         context: Context | None,
     ) -> None:
         super().__init__(callback, args, loop, context)
-        self.birth = birth
-        """Of its task, from 1, in the order in which tasks are made; 0: it is none."""
-        self.ready_since = 0
-        """How many steps had been chosen when it became ready."""
         self._what: tuple[Callable[..., object], tuple[Any, ...], Context | None]
         self._what = (callback, args, context)
 
@@ -235,7 +231,35 @@ class _Call(asyncio.Handle):
             context.run(callback, *args)
 
 
-def _age(step: _Call) -> tuple[int, int]:
+class _Step:
+    """A step of a task that waits until it is chosen. Nobody cancels one, so it is no handle."""
+
+    __slots__ = ("_args", "_callback", "_context", "birth", "ready_since")
+
+    def __init__(
+        self,
+        birth: int,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: Context | None,
+    ) -> None:
+        self.birth = birth
+        """Of its task, from 1, in the order in which tasks are made."""
+        self.ready_since = 0
+        """How many steps had been chosen when it became ready."""
+        self._callback = callback
+        self._args = args
+        self._context = context
+
+    def run(self) -> None:
+        """Make it."""
+        if self._context is None:
+            self._callback(*self._args)
+        else:
+            self._context.run(self._callback, *self._args)
+
+
+def _age(step: _Step) -> tuple[int, int]:
     return step.ready_since, step.birth
 
 
