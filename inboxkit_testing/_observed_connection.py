@@ -10,7 +10,7 @@ import anyio
 from inboxkit._db.placeholders import parse
 from inboxkit._db.scripts import step_through
 from inboxkit._sql.statement import Answer, Script, Statement
-from inboxkit.abc import DriverConnection, Listening, Notification
+from inboxkit.abc import DialectName, DriverConnection, Listening, Notification
 from inboxkit.errors import DatabaseBusyError, DatabaseError, OutcomeUnknownError
 
 from ._admission import Admission
@@ -38,6 +38,8 @@ _BEGIN: Final = {
 """How a script begins; the last statement is recorded."""
 _COMMIT: Final = Statement("commit", "COMMIT", returns_rows=False)
 _SIGN_OF_LIFE: Final = Statement("notifications", "SELECT 1")
+_REMEMBERED: Final = frozenset({"ATTACH", "DETACH", "PRAGMA"})
+"""What changes a session of SQLite."""
 _ROLLBACK: Final = Statement("rollback", "ROLLBACK", returns_rows=False)
 
 
@@ -96,8 +98,7 @@ class ObservedConnection:
         asks = self._is_server or not self.in_transaction
         operation = await self._admitted(lambda: self._operation(statement), asks=asks)
         recorded = self._note(statement)
-        if self._is_server and parse(statement.text, "postgres").keyword == "PREPARE":
-            self._is_marked = True
+        self._is_marked = self._is_marked or _marks(statement, self._driver.dialect)
         return await self._sent(operation, recorded, lambda: self._inner.execute(statement))
 
     async def run(self, script: Script[T]) -> T:
@@ -173,7 +174,7 @@ class ObservedConnection:
                 await self._driver.turn("close", self.number)
         self._driver.forget(self)
         kept = self._driver.kept
-        if kept is not None and self.session is not None and not self._is_marked:
+        if kept is not None and not self._is_marked:
             await kept.keep(self._inner, self.session)
         else:
             await self._inner.close()
@@ -386,3 +387,11 @@ class ObservedConnection:
         block, self._block = self._block, None
         if block is not None:
             block.close()
+
+
+def _marks(statement: Statement, dialect: DialectName) -> bool:
+    """Whether a session remembers it beyond what is undone before another instance gets the session."""
+    keyword = parse(statement.text, dialect).keyword
+    if dialect != "sqlite":
+        return keyword == "PREPARE"
+    return keyword in _REMEMBERED or (keyword == "CREATE" and "TEMP" in statement.text.upper())

@@ -23,7 +23,7 @@ from .inloop import InLoopDriver
 from .observed import ObservedDriver
 from .recording import Recording
 
-__all__ = ["STATEMENT_TIMEOUT", "ObservedDatabase", "open_test_database"]
+__all__ = ["INLOOP", "STATEMENT_TIMEOUT", "ObservedDatabase", "open_test_database"]
 
 STATEMENT_TIMEOUT: Final = timedelta(seconds=30)
 """Where nothing else is said."""

@@ -1,6 +1,7 @@
-"""Sessions of a PostgreSQL server that outlive the process which opened them: for the next example.
+"""Sessions of PostgreSQL, and of SQLite in the loop, that outlive the process which opened them: for the
+next example.
 
-To connect is most of what the start of an instance costs there. What a session remembers is undone
+To connect is most of what the start of an instance costs on a server. What a session remembers is undone
 before another instance gets it; one that was dropped, or is in doubt, is never handed on.
 """
 
@@ -15,6 +16,7 @@ from inboxkit._sql.statement import Statement
 from inboxkit.abc import Driver, DriverConnection
 from inboxkit.errors import DatabaseError
 
+from .inloop import InLoopConnection, InLoopDriver
 from .sessions import session_of
 
 __all__ = ["KeptSessions"]
@@ -32,7 +34,7 @@ _UNDO: Final = (
 
 
 class KeptSessions:
-    """Sessions that nobody uses, of one server and one driver.
+    """Sessions that nobody uses, of one server and one driver, or of one file.
 
     Args:
         timeout: The statement timeout that each was opened with, in seconds.
@@ -41,7 +43,7 @@ class KeptSessions:
     def __init__(self, timeout: float) -> None:
         undo = f"{_UNDO}; {session_timeouts(timeout)}"
         self._undo = Statement("reset", undo, returns_rows=False)
-        self._free: list[tuple[DriverConnection, int]] = []
+        self._free: list[tuple[DriverConnection, int | None]] = []
 
     async def connect(self, driver: Driver) -> tuple[DriverConnection, int | None]:
         """A session as good as new, and the server's number of it.
@@ -51,8 +53,11 @@ class KeptSessions:
         """
         while self._free:
             connection, number = self._free.pop()
-            if not connection.is_closed:
-                return connection, number
+            if connection.is_closed:
+                continue
+            if isinstance(driver, InLoopDriver) and isinstance(connection, InLoopConnection):
+                driver.adopt(connection)
+            return connection, number
         connection = await driver.connect()
         try:
             return connection, await session_of(connection, driver.dialect)
@@ -60,7 +65,7 @@ class KeptSessions:
             connection.terminate()
             raise
 
-    async def keep(self, connection: DriverConnection, number: int) -> None:
+    async def keep(self, connection: DriverConnection, number: int | None) -> None:
         """Take over a session that its instance is done with; it is closed if it cannot be kept.
 
         Cancellation:
@@ -69,11 +74,12 @@ class KeptSessions:
         if connection.is_closed or connection.in_transaction or len(self._free) >= _MOST:
             await connection.close()
             return
-        is_undone = False
+        is_undone = number is None
         try:
             with anyio.move_on_after(_BOUND, shield=True):
-                await connection.execute(self._undo)
-                is_undone = True
+                if number is not None:
+                    await connection.execute(self._undo)
+                    is_undone = True
         except DatabaseError:
             is_undone = False
         finally:

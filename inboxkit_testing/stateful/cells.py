@@ -15,6 +15,7 @@ from inboxkit.errors import DeclarationError
 from inboxkit_testing.backends import BackendName
 from inboxkit_testing.clock import VirtualClock
 from inboxkit_testing.databases import (
+    INLOOP,
     STATEMENT_TIMEOUT,
     ObservedDatabase,
     open_test_database,
@@ -188,7 +189,8 @@ class Cell:
     def _open(self) -> None:
         self._runner = VirtualRunner(backend=self.backend, clock=self._clock).start()
         self._database = database = open_test_database(self.url, clock=self._clock)
-        if database.dialect == "postgres":
+        # SQLite in a thread of its own would keep the thread, too.
+        if database.dialect == "postgres" or self.url.startswith(INLOOP):
             database.observed.kept = KeptSessions(STATEMENT_TIMEOUT.total_seconds())
         self.call(database.open)
 
