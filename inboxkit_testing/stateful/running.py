@@ -43,11 +43,11 @@ def in_cell(cell: Cell) -> Iterator[None]:
     """Machines that are made in the block run there; it is closed at the end."""
     _cells.append(cell)
     is_frozen = gc.get_freeze_count() > 0
+    thresholds = gc.get_threshold()
     if not is_frozen:
         # What lives already lives on: to look through it again and again is a tenth of each example. And
         # so is to look for garbage at every 700th object, most of which live until a step has ended.
         gc.freeze()
-        thresholds = gc.get_threshold()
         gc.set_threshold(max(_OBJECTS, thresholds[0]), *thresholds[1:])
     # What goes wrong goes wrong on purpose, hundreds of times; the timeline tells of the one that counts.
     logger = logging.getLogger("inboxkit")
