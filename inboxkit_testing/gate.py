@@ -13,10 +13,8 @@ import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final
 
 import anyio
 
@@ -24,7 +22,7 @@ from ._brackets import Block
 from ._timekeeper import Timekeeper
 from .backends import Choose
 
-__all__ = ["StatementGate", "called"]
+__all__ = ["StatementGate"]
 
 _NUMBERED_TASK = re.compile(r"Task-\d+")
 _LONGEST_TEXT = 60
@@ -204,13 +202,7 @@ class _Waiting:
         return f"{who}{self.label} {text}".rstrip()
 
 
-called: Final[ContextVar[str | None]] = ContextVar("called", default=None)
-"""The name that goes for that of the task; None: it has none but its own."""
-
-
 def _name_of_task() -> str:
-    if (name := called.get()) is not None:
-        return name
     return _without_numbers(anyio.get_current_task().name or "")
 
 

@@ -19,7 +19,6 @@ from ._draining import drain
 from ._reading import read_rows
 from .databases import ObservedDatabase
 from .errors import CrashedError
-from .gate import called
 from .history import History
 from .instances import made_by
 from .marks import Unsure, send
@@ -147,7 +146,7 @@ class World(Troubles, AsyncOnly):
         name = queue if isinstance(queue, str) else queue.name
         id = None
         try:
-            id = await _named(partial(broker.publish, queue, message, **columns))
+            id = await _in_named_task(partial(broker.publish, queue, message, **columns))
         except (CrashedError, DatabaseError) as error:
             has_died = instance is not None and instance.is_crashed
             if has_died or isinstance(error, OutcomeUnknownError):
@@ -250,10 +249,19 @@ class World(Troubles, AsyncOnly):
             raise error from error.__cause__  # as the body raised it, not as the group wrapped it
 
 
-async def _named(call: Callable[[], Awaitable[Any]]) -> Any:
-    """Make a call under a name, by which the gate sorts, that does not depend on who drives the world."""
-    name = called.set("world publishes")
-    try:
-        return await call()
-    finally:
-        called.reset(name)
+async def _in_named_task(call: Callable[[], Awaitable[Any]]) -> Any:
+    """Make a call in a task whose name, by which the gate sorts, does not depend on who drives the world."""
+    found: list[Any] = []
+    errors: list[BaseException] = []
+
+    async def make() -> None:
+        try:
+            found.append(await call())
+        except (CrashedError, Exception) as error:  # noqa: BLE001 - raised again below
+            errors.append(error)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(make, name="world publishes")
+    if errors:
+        raise errors[0]
+    return found[0]
