@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
+
+import sniffio
 
 if TYPE_CHECKING:
     from ._asyncio_loop import AsyncioBackend
@@ -21,7 +24,11 @@ class AsyncioHost:
         self._main: asyncio.Task[None] | None = None
 
     def start(self, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        self._main = self._runner.get_loop().create_task(main(), name="VirtualRunner")
+        # As `anyio.run` does it: else each of its calls looks for the loop that it runs in.
+        context = copy_context()
+        context.run(sniffio.current_async_library_cvar.set, "asyncio")
+        loop = self._runner.get_loop()
+        self._main = loop.create_task(main(), name="VirtualRunner", context=context)
 
     def turn_until(self, call: Call) -> None:
         if call.is_done:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from .backends import Choose
 
-__all__ = ["AsyncioBackend"]
+__all__ = ["RESOLUTION", "AsyncioBackend", "VirtualLoop", "VirtualSelector"]
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -35,7 +35,7 @@ Ts = TypeVarTuple("Ts")
 _MOST_PASSES = 16
 """How often the loop turns without a look at I/O while no answer is awaited: a look is a system call."""
 
-_RESOLUTION = time.get_clock_info("monotonic").resolution
+RESOLUTION = time.get_clock_info("monotonic").resolution
 """asyncio fires a timer that is due in less than this."""
 
 
@@ -154,7 +154,7 @@ def _due_at(when: float) -> float:
     less than half the distance of two floats, the sum is `time()` itself, and a clock that stands
     exactly on `when` would be asked again and again for a wait of zero.
     """
-    return math.nextafter(when, math.inf) if when + _RESOLUTION == when else when
+    return math.nextafter(when, math.inf) if when + RESOLUTION == when else when
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):

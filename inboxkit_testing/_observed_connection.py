@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
 
+from inboxkit._db.placeholders import parse
 from inboxkit._db.scripts import step_through
 from inboxkit._sql.statement import Answer, Script, Statement
-from inboxkit.abc import DriverConnection, Listening, Notification
+from inboxkit.abc import DialectName, DriverConnection, Listening, Notification
 from inboxkit.errors import DatabaseBusyError, DatabaseError, OutcomeUnknownError
 
 from ._admission import Admission
@@ -37,6 +38,8 @@ _BEGIN: Final = {
 """How a script begins; the last statement is recorded."""
 _COMMIT: Final = Statement("commit", "COMMIT", returns_rows=False)
 _SIGN_OF_LIFE: Final = Statement("notifications", "SELECT 1")
+_REMEMBERED: Final = frozenset({"ATTACH", "DETACH", "PRAGMA"})
+"""What changes a session of SQLite."""
 _ROLLBACK: Final = Statement("rollback", "ROLLBACK", returns_rows=False)
 
 
@@ -63,6 +66,8 @@ class ObservedConnection:
         self._is_hold = False
         self._is_opening = False
         self._block: Block | None = None
+        self._is_marked = False
+        """Whether the session bears what cannot be undone for another instance."""
         self.has_waited = False
         """Whether the statement in flight was seen to wait for a lock."""
         self.number: Final = number
@@ -93,6 +98,7 @@ class ObservedConnection:
         asks = self._is_server or not self.in_transaction
         operation = await self._admitted(lambda: self._operation(statement), asks=asks)
         recorded = self._note(statement)
+        self._is_marked = self._is_marked or _marks(statement, self._driver.dialect)
         return await self._sent(operation, recorded, lambda: self._inner.execute(statement))
 
     async def run(self, script: Script[T]) -> T:
@@ -138,6 +144,7 @@ class ObservedConnection:
 
     async def listen(self, channel: str) -> None:
         statement = Statement("listen", f"LISTEN {channel}", returns_rows=False)
+        self._is_marked = True
         operation = await self._admitted(lambda: self._operation(statement))
         recorded = self._note(statement)
         await self._sent(operation, recorded, lambda: self._ear.listen(channel))
@@ -166,7 +173,11 @@ class ObservedConnection:
             with anyio.CancelScope(shield=True):
                 await self._driver.turn("close", self.number)
         self._driver.forget(self)
-        await self._inner.close()
+        kept = self._driver.kept
+        if kept is not None and not self._is_marked:
+            await kept.keep(self._inner, self.session)
+        else:
+            await self._inner.close()
 
     def terminate(self, *, forget: bool = True) -> None:
         if forget:
@@ -377,3 +388,11 @@ def _in_one_go(name: str, number: int) -> Operation:
     return Operation(
         number, "script", name, "", name, commits=True, opens_script=True, ends_script=True
     )
+
+
+def _marks(statement: Statement, dialect: DialectName) -> bool:
+    """Whether a session remembers it beyond what is undone before another instance gets the session."""
+    keyword = parse(statement.text, dialect).keyword
+    if dialect != "sqlite":
+        return keyword == "PREPARE"
+    return keyword in _REMEMBERED or (keyword == "CREATE" and "TEMP" in statement.text.upper())

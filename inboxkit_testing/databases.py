@@ -23,8 +23,10 @@ from .inloop import InLoopDriver
 from .observed import ObservedDriver
 from .recording import Recording
 
-__all__ = ["ObservedDatabase", "open_test_database"]
+__all__ = ["INLOOP", "STATEMENT_TIMEOUT", "ObservedDatabase", "open_test_database"]
 
+STATEMENT_TIMEOUT: Final = timedelta(seconds=30)
+"""Where nothing else is said."""
 INLOOP_MEMORY: Final = "sqlite-inloop"
 INLOOP: Final = "sqlite+inloop://"
 
@@ -84,7 +86,7 @@ def open_test_database(
     instance: str = "",
     pool_size: int = 10,
     random: Random | None = None,
-    statement_timeout: timedelta = timedelta(seconds=30),
+    statement_timeout: timedelta = STATEMENT_TIMEOUT,
 ) -> ObservedDatabase:
     """A database in virtual time; it is opened by ``async with``, like any `Database`.
 

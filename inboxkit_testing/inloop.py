@@ -16,7 +16,7 @@ from inboxkit._sql.statement import Reading
 from inboxkit.abc import Clock, DialectName
 from inboxkit.errors import DatabaseBusyError
 
-__all__ = ["InLoopDriver"]
+__all__ = ["InLoopConnection", "InLoopDriver"]
 
 T = TypeVar("T")
 
@@ -53,7 +53,8 @@ class InLoopDriver:
         return 1 if self._path == MEMORY else None
 
     async def connect(self) -> SqliteConnection:
-        session = SqliteSession(self._path, timeout=_NEVER_WAIT, read_clock=self._read_clock)
+        time = _Time(self._clock)
+        session = SqliteSession(self._path, timeout=_NEVER_WAIT, read_clock=time.read)
         worker = _InLoop(session)
         with self._clock.external("connect"):
             try:
@@ -61,19 +62,53 @@ class InLoopDriver:
             except BaseException:
                 worker.stop()
                 raise
-        return _InLoopConnection(
-            session, worker, clock=self._clock, timeout=self._timeout, turnstile=self._turnstile
+        return InLoopConnection(
+            session,
+            worker,
+            time,
+            clock=self._clock,
+            timeout=self._timeout,
+            turnstile=self._turnstile,
         )
 
     async def aclose(self) -> None:
         """Nothing is kept."""
 
-    def _read_clock(self) -> Reading:
-        return Reading(self._clock.now(), self._clock.monotonic())
+    def adopt(self, connection: InLoopConnection) -> None:
+        """Take over a connection of another driver of the same file, whose clock may be another."""
+        connection.be_of(self._clock)
 
 
-class _InLoopConnection(SqliteConnection):
+class _Time:
+    """Where a session's times come from."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+
+    def read(self) -> Reading:
+        """Now."""
+        return Reading(self.clock.now(), self.clock.monotonic())
+
+
+class InLoopConnection(SqliteConnection):
     """Without what a thread needs: nothing is in flight, and nothing can be stopped on its way."""
+
+    def __init__(
+        self,
+        session: SqliteSession,
+        worker: _InLoop,
+        time: _Time,
+        *,
+        clock: Clock,
+        timeout: float,
+        turnstile: Turnstile,
+    ) -> None:
+        super().__init__(session, worker, clock=clock, timeout=timeout, turnstile=turnstile)
+        self._time = time
+
+    def be_of(self, clock: Clock) -> None:
+        """From now on its times are those of this clock."""
+        self._clock = self._time.clock = clock
 
     async def _hop(self, name: str, work: Callable[[], T], *, to_its_end: bool = False) -> T:
         if self._is_closed:

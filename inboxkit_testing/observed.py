@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from inboxkit.abc import Clock, DialectName, Driver
+from inboxkit.abc import Clock, DialectName, Driver, DriverConnection
 from inboxkit.errors import ConnectError
 
 from ._brackets import Block
@@ -17,6 +17,7 @@ from .clock import VirtualClock
 from .crashing import CrashSwitch
 from .faults import Faults
 from .hosts import HostClock
+from .kept import KeptSessions
 from .links import How, Link
 from .recording import Recording
 from .sessions import end_sessions, session_of
@@ -64,6 +65,9 @@ class ObservedDriver:
         """Whether it has crashed."""
         self.link: Final = Link()
         """Whether it is cut from the database."""
+        self.kept: KeptSessions | None = None
+        """Where sessions come from, and where they go when they are closed; None: from the server, and
+        they end."""
 
     @property
     def name(self) -> str:
@@ -81,12 +85,7 @@ class ObservedDriver:
                 raise ConnectError("the test has cut this instance from its database")
             await self.turn("connect", 0)
         await self.check_alive("connect")
-        inner = await self._inner.connect()
-        try:
-            session = await session_of(inner, self.dialect)
-        except BaseException:
-            inner.terminate()
-            raise
+        inner, session = await self._open()
         self._opened += 1
         connection = ObservedConnection(self, inner, self._opened, session)
         if self.switch.is_thrown:  # killed while it connected
@@ -94,6 +93,16 @@ class ObservedDriver:
             await self.switch.stand("connect")
         self._connections[connection] = None
         return connection
+
+    async def _open(self) -> tuple[DriverConnection, int | None]:
+        if self.kept is not None:
+            return await self.kept.connect(self._inner)
+        inner = await self._inner.connect()
+        try:
+            return inner, await session_of(inner, self.dialect)
+        except BaseException:
+            inner.terminate()
+            raise
 
     async def aclose(self) -> None:
         made, self._made = self._made, None
@@ -124,7 +133,7 @@ class ObservedDriver:
         self._connections.clear()
         if sessions:
             with self.time.external("end of the sessions of a crashed instance"):
-                await end_sessions(self._inner, sessions, self.dialect)
+                await end_sessions(self._inner, sessions, self.dialect, kept=self.kept)
         # SQLite: the threads undo what was open when they end.
         await self.aclose()
 
@@ -143,7 +152,7 @@ class ObservedDriver:
     async def end_session(self, session: int) -> None:
         """Have the server end one of its sessions, and return when it has."""
         with self.time.external("end of a session"):
-            await end_sessions(self._inner, [session], self.dialect)
+            await end_sessions(self._inner, [session], self.dialect, kept=self.kept)
 
     async def check_alive(self, what: str) -> None:
         """Return, unless this instance is dead."""

@@ -93,6 +93,7 @@ class Population:
             pool_size=self.database.pool_size,
             factory=self._factory,
         )
+        instance.database.observed.kept = self.database.observed.kept
         instance.when_crashed = self._bury
         self._instances.pop(name, None)  # in order of the starts
         self._instances[name] = instance

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from inboxkit._sql.statement import Statement
 from inboxkit.abc import DialectName, Driver, DriverConnection
 from inboxkit.errors import DatabaseError
 
 from .errors import ClockStalledError
+
+if TYPE_CHECKING:
+    from .kept import KeptSessions
 
 __all__ = ["end_sessions", "session_of"]
 
@@ -26,11 +30,23 @@ async def session_of(connection: DriverConnection, dialect: DialectName) -> int 
     return int(answer.rows[0][0])
 
 
-async def end_sessions(driver: Driver, sessions: Sequence[int], dialect: DialectName) -> None:
+async def end_sessions(
+    driver: Driver,
+    sessions: Sequence[int],
+    dialect: DialectName,
+    *,
+    kept: KeptSessions | None = None,
+) -> None:
     """Return when the server no longer lists these sessions.
 
     A cut socket is not enough: the server keeps a session's locks until it looks at the socket, and
     while a statement waits for a lock it does not.
+
+    Args:
+        driver: Connects to the server.
+        sessions: Their numbers.
+        dialect: Which SQL the server speaks.
+        kept: Where a session to ask by is to be had, and is given back to.
 
     Raises:
         ClockStalledError: Some are still there after five seconds.
@@ -42,7 +58,11 @@ async def end_sessions(driver: Driver, sessions: Sequence[int], dialect: Dialect
     else:
         listed = f"SELECT id FROM information_schema.processlist WHERE id IN ({numbers})"
         wait = "DO SLEEP(0.001)"
-    connection = await driver.connect()
+    number: int | None = None
+    if kept is None:
+        connection = await driver.connect()
+    else:
+        connection, number = await kept.connect(driver)
     try:
         answer = await connection.execute(Statement("sessions", listed))
         for (session,) in answer.rows:
@@ -52,7 +72,10 @@ async def end_sessions(driver: Driver, sessions: Sequence[int], dialect: Dialect
                 return
             await connection.execute(Statement("wait", wait))
     finally:
-        await connection.close()
+        if kept is not None and number is not None:
+            await kept.keep(connection, number)
+        else:
+            await connection.close()
     raise ClockStalledError(f"the server still lists the sessions {numbers} of a crashed instance")
 
 

@@ -198,6 +198,9 @@ class Pool:
         for connection, _ in self._holders.values():
             connection.terminate()
         idle, self._idle = self._idle, []
+        if len(idle) == 1:
+            await idle[0].close()
+            return
         async with anyio.create_task_group() as closing:
             for connection in idle:
                 closing.start_soon(connection.close)

@@ -67,6 +67,7 @@ class Claimer:
         report: The log.
         room: How many rows may be taken now.
         accept: Takes over what a claim brought, and whether the subscription is stopping.
+        ended: Called when no claim is in flight and none will be.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Claimer:
         *,
         room: Callable[[], int],
         accept: Callable[[Claim, bool], None],
+        ended: Callable[[], None],
     ) -> None:
         self._form = form
         self._clock = clock
@@ -88,7 +90,9 @@ class Claimer:
         self._accept = accept
         self._has_room = anyio.Event()
         self._stopping = anyio.Event()
-        self._ended = anyio.Event()
+        self._tell_ended = ended
+        self.has_ended = False
+        """Whether no claim is in flight and none will be."""
         self._failures = Failures(random, report)
         self._is_looking = False
         self._in_flight: anyio.CancelScope | None = None
@@ -105,10 +109,6 @@ class Claimer:
         self._waker.wake()
         self._has_room.set()
 
-    async def wait_ended(self) -> None:
-        """Wait until no claim is in flight and none will be."""
-        await self._ended.wait()
-
     def abandon(self) -> None:
         """Wait no longer for the claim in flight; rows that it takes come back at their expiry."""
         if self._in_flight is not None:
@@ -124,7 +124,8 @@ class Claimer:
                         self._report.claim_ended(self._since, error)
                     await wait_for(self._stopping, self._clock, self._failures.add(error))
         finally:
-            self._ended.set()
+            self.has_ended = True
+            self._tell_ended()
 
     async def _rounds(self) -> DatabaseError | StartupError | TimeoutError | None:
         """Claim and sleep by turns, until a claim fails or something cancels the scope of both.

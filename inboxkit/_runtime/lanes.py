@@ -64,6 +64,7 @@ class Lanes:
         room: Callable[[], int],
         places: Room,
         accept: Callable[[Claim, bool], None],
+        ended: Callable[[], None],
     ) -> None:
         self._form = form
         self._clock = clock
@@ -78,7 +79,9 @@ class Lanes:
         self._failures = Failures(random, report)
         self._changed = anyio.Event()
         self._stopping = anyio.Event()
-        self._ended = anyio.Event()
+        self._tell_ended = ended
+        self.has_ended = False
+        """Whether no claim is in flight and none will be."""
         self._claiming = 0
         """Lanes that claim, or wait for a place to."""
         self._in_flight: dict[anyio.CancelScope, None] = {}
@@ -131,10 +134,6 @@ class Lanes:
         self._places.give_up(self)
         self._tell_lanes()
 
-    async def wait_ended(self) -> None:
-        """Wait until no claim is in flight and none will be."""
-        await self._ended.wait()
-
     def abandon(self) -> None:
         """Wait no longer for claims in flight; their sessions are given back, and the rows with them."""
         for scope in self._in_flight:
@@ -148,7 +147,8 @@ class Lanes:
                 for lane in range(self._count):
                     lanes.start_soon(self._run_lane, lane)
         finally:
-            self._ended.set()
+            self.has_ended = True
+            self._tell_ended()
 
     async def _run_lane(self, lane: int) -> None:
         while not self._stopping.is_set():

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-import anyio
+from anyio.abc import TaskGroup
 
 from inboxkit.abc import ClaimForm, Clock, Renewal
 
 from .held import Held, Stage
 from .reporting import Reporter
-from .timing import wait_for
+from .timing import Notice
 
 __all__ = ["Renewer"]
 
@@ -21,9 +21,10 @@ _LONGEST_SKIP = 1.0
 
 
 class Renewer:
-    """Two tasks: one renews, one ends the holds that were not renewed in time.
+    """A task that ends the holds that were not renewed in time, and begins the rounds of renewals.
 
-    They are apart so that a renewal that hangs cannot keep a handler running past its hold.
+    A round is a task of its own, so that a renewal that hangs cannot keep a handler running past its hold;
+    there is never more than one.
 
     Args:
         form: Renews.
@@ -51,51 +52,44 @@ class Renewer:
         self._lost = lost
         self._round_over = round_over
         self._lease = form.lease.total_seconds() if form.lease is not None else 0.0
-        self._renew_event = anyio.Event()
-        self._end_event = anyio.Event()
+        self._notice = Notice()
+        self._is_in_round = False
         self._is_in_trouble = False
 
     def notify(self) -> None:
-        """Rows were claimed: their rounds may come before what the tasks sleep for."""
-        self._renew_event.set()
-        self._end_event.set()
+        """Rows were claimed: their rounds may come before what the task sleeps for."""
+        self._notice.set()
 
-    async def run(self) -> None:
-        """Renew leases and end holds until cancelled."""
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self.renew)
-            tasks.start_soon(self.end_holds)
+    def start(self, tasks: TaskGroup) -> None:
+        """Renew leases and end holds in `tasks`, until they are cancelled."""
+        tasks.start_soon(self._keep, tasks)
 
-    async def renew(self) -> None:
+    async def _keep(self, rounds: TaskGroup) -> None:
         while True:
-            if self._renew_event.is_set():
-                self._renew_event = anyio.Event()
-            due_at = self._next_round()
+            self._notice.clear()
             now = self._clock.monotonic()
-            if due_at is None or due_at > now:
-                wait = None if due_at is None else due_at - now
-                await wait_for(self._renew_event, self._clock, wait)
-                continue
-            await self._round(now)
+            next_at = self._end_holds(now)
+            due_at = None if self._is_in_round else self._next_round()
+            if due_at is not None and due_at <= now:
+                self._is_in_round = True
+                rounds.start_soon(self._round, now)
+            elif due_at is not None:
+                next_at = due_at if next_at is None else min(next_at, due_at)
+            await self._notice.wait(self._clock, None if next_at is None else next_at - now)
 
-    async def end_holds(self) -> None:
-        """Tell handlers of holds that ended."""
-        while True:
-            if self._end_event.is_set():
-                self._end_event = anyio.Event()
-            now = self._clock.monotonic()
-            ends = []
-            for held in list(self._holds()):
-                if held.stage is Stage.ENDED or held.stage is Stage.GONE or held.lost.is_set():
-                    continue  # a handler that has returned still settles by its token
-                if held.has_ended(now):
-                    self._lost(held, "it ran out before it could be renewed")
-                elif held.has_own_lock:
-                    ends.append(now + min(_LONGEST_SKIP, self._lease / 20))
-                elif (end := held.hold_end) is not None:
-                    ends.append(end)
-            wait = min(ends) - now if ends else None
-            await wait_for(self._end_event, self._clock, wait)
+    def _end_holds(self, now: float) -> float | None:
+        """Tell handlers of holds that ended; returns when to look again."""
+        ends = []
+        for held in list(self._holds()):
+            if held.stage is Stage.ENDED or held.stage is Stage.GONE or held.lost.is_set():
+                continue  # a handler that has returned still settles by its token
+            if held.has_ended(now):
+                self._lost(held, "it ran out before it could be renewed")
+            elif held.has_own_lock:
+                ends.append(now + min(_LONGEST_SKIP, self._lease / 20))
+            elif (end := held.hold_end) is not None:
+                ends.append(end)
+        return min(ends, default=None)
 
     def _next_round(self) -> float | None:
         now = self._clock.monotonic()
@@ -117,7 +111,9 @@ class Renewer:
         finally:
             for held in holds:
                 held.in_round = False
+            self._is_in_round = False
             self._round_over()
+            self._notice.set()
         self._tell_of_trouble(renewal)
 
     def _take_answer(self, held: Held, renewal: Renewal) -> None:

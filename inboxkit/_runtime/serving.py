@@ -50,28 +50,28 @@ async def serve(
     async def to_the_end() -> None:
         # The shield keeps the settling and renewing alive while the handlers end.
         with anyio.CancelScope(shield=True):
-            async with anyio.create_task_group() as tasks:
+            try:
+                async with anyio.create_task_group() as tasks:
+                    for subscription in subscriptions:
+                        subscription.start(tasks)
+                    started()
+                    await stop.wait()
+                    await _stop(subscriptions, stop, clock, drain_seconds, watchdog)
+                    for subscription in subscriptions:
+                        subscription.abandon_claim()
+                    tasks.cancel_scope.cancel()
+            finally:
                 for subscription in subscriptions:
-                    await tasks.start(subscription.run)
-                started()
-                await stop.wait()
-                await _stop(subscriptions, stop, clock, drain_seconds, watchdog)
-                for subscription in subscriptions:
-                    subscription.abandon_claim()
-                tasks.cancel_scope.cancel()
+                    await subscription.close()
         outer.cancel_scope.cancel()
 
     async with anyio.create_task_group() as outer:
-        outer.start_soon(_ask_when_cancelled, stop)
-        # In a task of its own: Task.cancel of asyncio strikes the caller's through every shield.
+        # In a task of its own: Task.cancel of asyncio strikes this one through every shield.
         outer.start_soon(to_the_end)
-
-
-async def _ask_when_cancelled(stop: Stop) -> None:
-    try:
-        await anyio.sleep_forever()
-    finally:
-        stop.request(Phase.CANCEL)
+        try:
+            await anyio.sleep_forever()
+        finally:
+            stop.request(Phase.CANCEL)
 
 
 async def _stop(
@@ -115,25 +115,28 @@ async def _wait(
     clock: Clock,
 ) -> None:
     """Wait until nothing is in work, so many seconds at most, or until a later phase is asked for."""
-    async with anyio.create_task_group() as phase:
+    if _are_idle(subscriptions):
+        return
 
-        async def be_idle() -> None:
-            for subscription in subscriptions:
-                await subscription.wait_idle()
-            phase.cancel_scope.cancel()
+    def skip_if_idle() -> None:
+        if _are_idle(subscriptions):
+            phase.cancel()
 
-        async def limit() -> None:
-            await clock.sleep(seconds)
-            phase.cancel_scope.cancel()
-
-        async def skip(at: Phase) -> None:
-            await stop.wait(at)
-            phase.cancel_scope.cancel()
-
-        phase.start_soon(be_idle)
-        phase.start_soon(limit)
+    # Whatever ends the wait ends the sleep: a task for each would be most of what a stop costs.
+    with anyio.CancelScope() as phase:
+        for subscription in subscriptions:
+            subscription.when_idle = skip_if_idle
         if skipped_at is not None:
-            phase.start_soon(skip, skipped_at)
+            stop.cancels(phase, skipped_at)
+        try:
+            await clock.sleep(seconds)
+        finally:
+            if skipped_at is not None:
+                stop.spares(phase)
+
+
+def _are_idle(subscriptions: Sequence[Subscription]) -> bool:
+    return all(subscription.is_idle for subscription in subscriptions)
 
 
 def _stuck_rows(subscriptions: Sequence[Subscription]) -> Iterator[tuple[str, Held]]:

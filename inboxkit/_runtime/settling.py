@@ -21,7 +21,7 @@ from inboxkit.errors import (
 
 from .held import Held, Release, Stage
 from .reporting import GONE, Reporter
-from .timing import wait_for
+from .timing import Notice
 
 __all__ = ["Settler"]
 
@@ -77,7 +77,7 @@ class Settler:
         self._settled = settled
         self._due = due
         self._pending: list[Held] = []
-        self._event = anyio.Event()
+        self._notice = Notice()
 
     def add(self, held: Held, ending: Settlement | Release) -> None:
         """The delivery has ended: write this."""
@@ -106,16 +106,15 @@ class Settler:
 
     def notify(self) -> None:
         """A round of renewals is over, or something is to be written: look again."""
-        self._event.set()
+        self._notice.set()
 
     async def run(self) -> None:
         """Write until cancelled; what is pending then stays unwritten."""
         while True:
-            if self._event.is_set():
-                self._event = anyio.Event()
+            self._notice.clear()
             ready = self._take()
             if not ready:
-                await wait_for(self._event, self._clock, self._next_repeat())
+                await self._notice.wait(self._clock, self._next_repeat())
                 continue
             await self._write(ready)
 

@@ -36,7 +36,7 @@ class Stop:
 
     def __init__(self) -> None:
         self._asked = {phase: anyio.Event() for phase in Phase}
-        self._scopes: list[anyio.CancelScope] = []
+        self._scopes: dict[anyio.CancelScope, Phase] = {}
         self.error: BaseException | None = None
 
     def request(self, phase: Phase = Phase.DRAIN) -> None:
@@ -44,8 +44,9 @@ class Stop:
         for asked, event in self._asked.items():
             if asked <= phase:
                 event.set()
-        for scope in self._scopes:
-            scope.cancel()
+        for scope, at in self._scopes.items():
+            if at <= phase:
+                scope.cancel()
 
     def fail(self, error: BaseException) -> None:
         """Ask for a drain because of an error; the first one is what `run` raises."""
@@ -61,12 +62,12 @@ class Stop:
         """Wait until a phase is asked for."""
         await self._asked[phase].wait()
 
-    def cancels(self, scope: anyio.CancelScope) -> None:
-        """Cancel `scope` at any request: for a start-up that is no longer wanted."""
-        self._scopes.append(scope)
-        if self.is_requested():
+    def cancels(self, scope: anyio.CancelScope, phase: Phase = Phase.DRAIN) -> None:
+        """Cancel `scope` when that phase is asked for: a start-up, or a wait, that is no longer wanted."""
+        self._scopes[scope] = phase
+        if self.is_requested(phase):
             scope.cancel()
 
     def spares(self, scope: anyio.CancelScope) -> None:
         """Leave `scope` alone from now on."""
-        self._scopes.remove(scope)
+        del self._scopes[scope]

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import anyio
-from anyio.abc import TaskStatus
+from anyio.abc import TaskGroup
 
 from inboxkit._core.settlement import Settlement, Verb
 from inboxkit.abc import Claim, Claimed, ClaimForm, Clock, Settled
@@ -41,7 +41,7 @@ class Subscription:
 
     The tasks: one claims, some work, one settles, one renews, one ends holds in time. Where sessions
     hold the rows, several claim, each worker settles what it handled, and one watches the sessions.
-    All live in one task group; nothing outlives `run`.
+    All live in the task group that `start` is given.
 
     Args:
         plan: What to do.
@@ -76,7 +76,9 @@ class Subscription:
         self._holds: dict[int, Held] = {}
         self.is_paused = False
         """Whether nothing is claimed; what is in work goes on."""
-        self._idle = anyio.Event()
+        self.when_idle: Callable[[], None] = _nothing
+        """Called when nothing is in work any more; after `drain` that lasts."""
+        self._unregister: Callable[[], None] = _nothing
         self.waker = Waker(clock, random, plan.poll_interval.total_seconds())
         self._workers = Workers[Held | Batch](plan.workers, by_key=plan.by_key, deliver=self._work)
         self._conclusions = Conclusions(plan, random, report, fail=fail, let_go=self._let_go)
@@ -128,7 +130,14 @@ class Subscription:
             self._claimer = self._make_lanes(Sizes(1, clock, falls_back=False))
             return
         self._claimer = Claimer(
-            form, clock, random, self.waker, report, room=self._room, accept=self._accept
+            form,
+            clock,
+            random,
+            self.waker,
+            report,
+            room=self._room,
+            accept=self._accept,
+            ended=self._tell_if_idle,
         )
 
     def _serve_sessions(self) -> None:
@@ -161,6 +170,7 @@ class Subscription:
             room=self._room,
             places=self._places,
             accept=self._accept,
+            ended=self._tell_if_idle,
         )
 
     def _round_over(self) -> None:
@@ -190,23 +200,25 @@ class Subscription:
         """Every row that is still held here."""
         return list(self._holds.values())
 
-    async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled. `stop_claiming`, `cancel_handlers` and `release` end it in order."""
-        unregister = self._wakes.register(self.plan.table, self.plan.group, self.waker.wake)
-        try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._settler.run)
-                tasks.start_soon(self._keeper.run)
-                self._workers.start(tasks)
-                tasks.start_soon(self._claimer.run)
-                task_status.started()
-        finally:
-            unregister()
-            self._workers.close()
-            with anyio.move_on_after(RELEASE_SECONDS, shield=True):
-                await self._form.close()
-            for held in self.in_work:
-                self._forget(held)
+    def start(self, tasks: TaskGroup) -> None:
+        """Serve in `tasks`, until they are cancelled; then `close`.
+
+        `drain`, `cancel_handlers` and `release` end it in order before.
+        """
+        self._unregister = self._wakes.register(self.plan.table, self.plan.group, self.waker.wake)
+        tasks.start_soon(self._settler.run)
+        self._keeper.start(tasks)
+        self._workers.start(tasks)
+        tasks.start_soon(self._claimer.run)
+
+    async def close(self) -> None:
+        """Let go of all that is left; when its tasks have ended."""
+        self._unregister()
+        self._workers.close()
+        with anyio.move_on_after(RELEASE_SECONDS, shield=True):
+            await self._form.close()
+        for held in self.in_work:
+            self._forget(held)
 
     def drain(self) -> None:
         """Claim no more, and give back what no handler has yet."""
@@ -228,13 +240,10 @@ class Subscription:
             held.cancel()
         self._settler.notify()
 
-    async def wait_idle(self) -> None:
-        """Wait until nothing is in work; after `drain` that lasts."""
-        await self._claimer.wait_ended()
-        while self._holds:
-            if self._idle.is_set():
-                self._idle = anyio.Event()
-            await self._idle.wait()
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is in work; after `drain` that lasts."""
+        return self._claimer.has_ended and not self._holds
 
     def abandon_claim(self) -> None:
         """Wait no longer for a claim that does not answer."""
@@ -346,10 +355,14 @@ class Subscription:
         # Rows that one session holds have one place.
         if hold is not None and all(h.claimed.fence.hold != hold for h in self._holds.values()):
             self._places.leave()
-        self._idle.set()
+        self._tell_if_idle()
         self._claimer.room_made()
         if self.plan.is_every_group and self.plan.policy.is_fifo:
             self.waker.wake()  # the next of its group may be due
+
+    def _tell_if_idle(self) -> None:
+        if self.is_idle:
+            self.when_idle()
 
     def _tell_due(self, ending: Settlement | Release, answer: Settled) -> None:
         if isinstance(ending, Settlement) and ending.verb is Verb.FINISH:
@@ -364,3 +377,7 @@ class Subscription:
 
     def _wake_own(self, due: datetime | None) -> None:
         self._wakes.notify(self.plan.table, self.plan.group, due)
+
+
+def _nothing() -> None:
+    """Nobody waits."""

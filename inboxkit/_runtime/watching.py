@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 import anyio
+from anyio.abc import TaskGroup
 
 from inboxkit.abc import ClaimForm, Clock
 
@@ -44,8 +45,11 @@ class Watcher:
         """Rows were claimed."""
         self._event.set()
 
-    async def run(self) -> None:
-        """Watch until cancelled."""
+    def start(self, tasks: TaskGroup) -> None:
+        """Watch in `tasks`, until they are cancelled."""
+        tasks.start_soon(self._watch)
+
+    async def _watch(self) -> None:
         while True:
             while not self._holds():
                 await self._event.wait()

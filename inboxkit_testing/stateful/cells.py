@@ -14,9 +14,15 @@ from inboxkit import Database, Service
 from inboxkit.errors import DeclarationError
 from inboxkit_testing.backends import BackendName
 from inboxkit_testing.clock import VirtualClock
-from inboxkit_testing.databases import ObservedDatabase, open_test_database
+from inboxkit_testing.databases import (
+    INLOOP,
+    STATEMENT_TIMEOUT,
+    ObservedDatabase,
+    open_test_database,
+)
 from inboxkit_testing.gate import StatementGate
 from inboxkit_testing.instances import made_by
+from inboxkit_testing.kept import KeptSessions
 from inboxkit_testing.runner import VirtualRunner
 from inboxkit_testing.world import World
 
@@ -169,6 +175,8 @@ class Cell:
             if database is not None and self._clock.keeper.failure is None:
                 with suppress(Exception):
                     runner.call(database.aclose)
+                    if (kept := database.observed.kept) is not None:
+                        runner.call(kept.aclose)
         finally:
             self._forget()
 
@@ -180,8 +188,11 @@ class Cell:
 
     def _open(self) -> None:
         self._runner = VirtualRunner(backend=self.backend, clock=self._clock).start()
-        self._database = open_test_database(self.url, clock=self._clock)
-        self.call(self._database.open)
+        self._database = database = open_test_database(self.url, clock=self._clock)
+        # SQLite in a thread of its own would keep the thread, too.
+        if database.dialect == "postgres" or self.url.startswith(INLOOP):
+            database.observed.kept = KeptSessions(STATEMENT_TIMEOUT.total_seconds())
+        self.call(database.open)
 
     async def _prepare(self, setup: Callable[[Database], Awaitable[object]]) -> None:
         assert self._database is not None
@@ -201,6 +212,8 @@ class Cell:
         self.order.begin()
         await empty(database, self.keep)
         database.recording.clear()
+        # A case that repeats the example asks before the first row that it publishes, which is a turn.
+        database._described.clear()
         database.random.seed(0)
         world = World(factory, database)
         await world.__aenter__()

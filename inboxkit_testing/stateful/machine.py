@@ -7,7 +7,8 @@ import sys
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from hypothesis import note
 from hypothesis import strategies as st
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from inboxkit_testing.backends import BackendName
 
 __all__ = ["CrashAndResume"]
+
+T = TypeVar("T")
 
 _HOSTS = ("a", "b", "c", "d")
 _NAMES = st.sampled_from(["a", "a", "b"])
@@ -58,6 +61,12 @@ _LATE = _TIMES
 _REFUSED = st.tuples(st.sampled_from(["renew", "settle", "claim"]), st.sampled_from([1, 3, 50]))
 _SKEWS = st.runner().flatmap(lambda machine: machine.skews)
 _DRIFTS = st.runner().flatmap(lambda machine: machine.drifts)
+
+
+@cache
+def _one_of(values: tuple[T, ...]) -> st.SearchStrategy[T]:
+    """The same strategy each time: Hypothesis looks closely at each that it meets."""
+    return st.sampled_from(values)
 
 
 class CrashAndResume(RuleBasedStateMachine):
@@ -377,27 +386,27 @@ class CrashAndResume(RuleBasedStateMachine):
     @property
     def times(self) -> st.SearchStrategy[float]:
         """Seconds after which something may happen to this service."""
-        return st.sampled_from(self._facts.times)
+        return _one_of(self._facts.times)
 
     @property
     def pauses(self) -> st.SearchStrategy[float]:
         """Seconds after which an instance that has crashed is started again."""
-        return st.sampled_from(self._facts.pauses)
+        return _one_of(self._facts.pauses)
 
     @property
     def losses(self) -> st.SearchStrategy[float]:
         """Seconds after which a lease that is not renewed is somebody else's."""
-        return st.sampled_from(self._facts.losses)
+        return _one_of(self._facts.losses)
 
     @property
     def skews(self) -> st.SearchStrategy[timedelta]:
         """How far a clock may be off."""
-        return st.sampled_from(self._facts.skews)
+        return _one_of(self._facts.skews)
 
     @property
     def drifts(self) -> st.SearchStrategy[float]:
         """How fast a clock may go wrong."""
-        return st.sampled_from(self._facts.drifts)
+        return _one_of(self._facts.drifts)
 
 
 def check_machine(kind: type[CrashAndResume]) -> None:

@@ -28,6 +28,8 @@ __all__ = ["current_cell", "lone_cell", "run_machine", "test_case_of"]
 _STEPS = 6
 """Steps are rich, and short runs fast: more examples find more than longer ones."""
 _HYPOTHESIS_STEPS = 50
+_OBJECTS = 20_000
+"""As many as a few examples make."""
 _cells: list[Cell] = []
 
 
@@ -41,9 +43,12 @@ def in_cell(cell: Cell) -> Iterator[None]:
     """Machines that are made in the block run there; it is closed at the end."""
     _cells.append(cell)
     is_frozen = gc.get_freeze_count() > 0
+    thresholds = gc.get_threshold()
     if not is_frozen:
-        # What lives already lives on: to look through it again and again is a tenth of each example.
+        # What lives already lives on: to look through it again and again is a tenth of each example. And
+        # so is to look for garbage at every 700th object, most of which live until a step has ended.
         gc.freeze()
+        gc.set_threshold(max(_OBJECTS, thresholds[0]), *thresholds[1:])
     # What goes wrong goes wrong on purpose, hundreds of times; the timeline tells of the one that counts.
     logger = logging.getLogger("inboxkit")
     propagates, logger.propagate = logger.propagate, False
@@ -51,6 +56,7 @@ def in_cell(cell: Cell) -> Iterator[None]:
         yield
     finally:
         if not is_frozen:
+            gc.set_threshold(*thresholds)
             gc.unfreeze()
         logger.propagate = propagates
         _cells.pop()

@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from inboxkit import Database
-from inboxkit._runtime.timing import wait_for
+from inboxkit._runtime.timing import Notice, wait_for
 from inboxkit_testing import VirtualClock
 
 
@@ -41,6 +41,46 @@ async def test_the_event_ends_the_wait(inbox_backend: str, virtual_clock: Virtua
         assert await wait_for(event, virtual_clock, 10)
         assert virtual_clock.monotonic() == 2
         assert await wait_for(event, virtual_clock, None)
+
+
+@pytest.mark.parametrize("seconds", [10, None])
+async def test_a_notice_ends_a_wait_with_or_without_an_end(
+    inbox_backend: str, virtual_clock: VirtualClock, seconds: float | None
+) -> None:
+    notice = Notice()
+
+    async def ring() -> None:
+        await virtual_clock.sleep(2)
+        notice.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ring)
+        await notice.wait(virtual_clock, seconds)
+        assert virtual_clock.monotonic() == 2
+        await notice.wait(virtual_clock, seconds)
+        assert virtual_clock.monotonic() == 2, "it is still set"
+
+
+async def test_a_notice_that_was_cleared_is_waited_for_again(
+    inbox_backend: str, virtual_clock: VirtualClock
+) -> None:
+    notice = Notice()
+    notice.set()
+    notice.clear()
+    await notice.wait(virtual_clock, 3)
+    assert virtual_clock.monotonic() == pytest.approx(3)
+
+
+async def test_a_notice_wakes_all_that_wait(
+    inbox_backend: str, virtual_clock: VirtualClock
+) -> None:
+    notice = Notice()
+    async with anyio.create_task_group() as tasks:
+        for seconds in (5, None, 7):
+            tasks.start_soon(notice.wait, virtual_clock, seconds)
+        await virtual_clock.sleep(1)
+        notice.set()
+    assert virtual_clock.monotonic() == 1
 
 
 async def test_a_host_whose_clock_runs_fast_waits_by_its_own(
