@@ -232,8 +232,8 @@ def retry_takes_its_count_back(patch: pytest.MonkeyPatch) -> None:
 def holds_never_end(patch: pytest.MonkeyPatch) -> None:
     """A handler runs on when its hold is over."""
 
-    async def never(self: Renewer) -> None:
-        await anyio.sleep_forever()
+    def never(self: Renewer, now: float) -> None:
+        """Nothing is due, ever."""
 
     patch.setattr(Renewer, "end_holds", never)
 
