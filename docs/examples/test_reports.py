@@ -141,10 +141,10 @@ async def test_without_renewals_the_lease_is_lost_and_the_handler_cancelled(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def never(self: Renewer) -> None:
-        await anyio.sleep_forever()
+    def never(self: Renewer) -> None:
+        """Nothing is due, ever."""
 
-    monkeypatch.setattr(Renewer, "renew", never)
+    monkeypatch.setattr(Renewer, "next_round", never)
     ends: list[timedelta] = []
     start = virtual_clock.now()
 

@@ -68,8 +68,8 @@ class Renewer:
         while True:
             self._notice.clear()
             now = self._clock.monotonic()
-            next_at = self._end_holds(now)
-            due_at = None if self._is_in_round else self._next_round()
+            next_at = self.end_holds(now)
+            due_at = None if self._is_in_round else self.next_round()
             if due_at is not None and due_at <= now:
                 self._is_in_round = True
                 rounds.start_soon(self._round, now)
@@ -77,8 +77,8 @@ class Renewer:
                 next_at = due_at if next_at is None else min(next_at, due_at)
             await self._notice.wait(self._clock, None if next_at is None else next_at - now)
 
-    def _end_holds(self, now: float) -> float | None:
-        """Tell handlers of holds that ended; returns when to look again."""
+    def end_holds(self, now: float) -> float | None:
+        """Tell handlers of holds that ended; returns when to look again, None: there is no hold."""
         ends = []
         for held in list(self._holds()):
             if held.stage is Stage.ENDED or held.stage is Stage.GONE or held.lost.is_set():
@@ -91,7 +91,8 @@ class Renewer:
                 ends.append(end)
         return min(ends, default=None)
 
-    def _next_round(self) -> float | None:
+    def next_round(self) -> float | None:
+        """When the next lease is to be renewed, by the monotonic clock; None: there is none."""
         now = self._clock.monotonic()
         return min((h.renew_at for h in self._holds() if h.wants_renewal(now)), default=None)
 

@@ -232,9 +232,10 @@ def retry_takes_its_count_back(patch: pytest.MonkeyPatch) -> None:
 def holds_never_end(patch: pytest.MonkeyPatch) -> None:
     """A handler runs on when its hold is over."""
 
-    def never(self: Renewer, now: float) -> None: ...
+    def never(self: Renewer, now: float) -> None:
+        """Nothing is due, ever."""
 
-    patch.setattr(Renewer, "_end_holds", never)
+    patch.setattr(Renewer, "end_holds", never)
 
 
 def group_in_work_not_looked_at(patch: pytest.MonkeyPatch) -> None:

@@ -41,9 +41,10 @@ def test_the_demo_ends_well() -> None:
 
 
 def test_a_broken_renewal_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(self: Renewer) -> None: ...
+    def never(self: Renewer) -> None:
+        """Nothing is due, ever."""
 
-    monkeypatch.setattr(Renewer, "_next_round", never)
+    monkeypatch.setattr(Renewer, "next_round", never)
     status, text = run_and_read()
     assert status == 1
     assert "the lease was renewed each half minute" in failed_lines(text)
