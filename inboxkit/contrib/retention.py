@@ -69,16 +69,17 @@ async def delete_finished(
         Between two batches, or the one in flight is rolled back.
     """
     spec = _checked(row, older_than, batch, pause)
-    info = await database.describe(spec)
     dialect = get_dialect(database.dialect)
-    if not sql.has_index(spec, info):
+    # Anew each time: an index may have come, or gone.
+    table = bind(dialect, spec, await database.describe(spec, fresh=True))
+    if sql.index_of(table) is None:
         log(
             logging.WARNING,
             "table %r has no index for retention, so each batch reads all of it: %s",
             spec.name,
             dialect.finished_index(spec).text,
         )
-    deleting = _Deleting(bind(dialect, spec, info), older_than, batch)
+    deleting = _Deleting(table, older_than, batch)
     while not await _run_again(database, deleting):
         await sleep_for(database.clock, pause.total_seconds())
     return deleting.count
