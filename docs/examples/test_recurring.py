@@ -124,7 +124,8 @@ async def test_a_crash_at_any_statement_neither_loses_nor_doubles_a_run(
             await world.advance(timedelta(minutes=30) - 4 * SECOND)
         assert statement > 4
         found = await finished(inbox_database, RATES.name)
-        assert found == [f"01 {13 + n}:00" for n in range(hours)]
+        first = datetime(2030, 1, 1, 13, tzinfo=UTC)
+        assert found == [f"{first + n * HOUR:%d %H:%M}" for n in range(hours)]
         rows = [row for row in await world.rows(ScheduledRun) if row.processed_at is None]
         assert Counter(row.name for row in rows) == ONE_OF_EACH
 
