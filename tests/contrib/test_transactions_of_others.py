@@ -20,7 +20,7 @@ import asyncpg
 import psycopg
 import pytest
 from database_cells import if_chosen
-from sqlalchemy import text
+from sqlalchemy import event, text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import (
     AsyncEngine,
@@ -233,7 +233,9 @@ async def of_psycopg_without_autocommit(url: str) -> AsyncIterator[Side]:
                 raise
             await connection.commit()
 
-        yield Side(connection, transaction, connection.transaction, connection.execute)
+        # Its own transaction() commits where it is the first that is opened.
+        nested = by_statements(connection.execute, "SAVEPOINT")
+        yield Side(connection, transaction, nested, connection.execute)
 
 
 @asynccontextmanager
@@ -277,7 +279,23 @@ async def of_asyncmy(url: str) -> AsyncIterator[Side]:
 def _engine(url: str, driver: str) -> AsyncEngine:
     scheme, _, rest = url.partition("://")
     name = "mysql" if scheme == "mariadb" else scheme
-    return create_async_engine(f"{name}+{driver}://{rest}")
+    engine = create_async_engine(f"{name}+{driver}://{rest}")
+    if driver == "aiosqlite":
+        begin_at_once(engine)
+    return engine
+
+
+def begin_at_once(engine: AsyncEngine) -> None:
+    """What SQLAlchemy recommends for savepoints on SQLite: Python's sqlite3 begins no transaction before
+    the first write, so a savepoint that comes first is the transaction, and its release the commit."""
+
+    @event.listens_for(engine.sync_engine, "connect")
+    def leave_it_to_us(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None
+
+    @event.listens_for(engine.sync_engine, "begin")
+    def begin(connection: Any) -> None:
+        connection.exec_driver_sql("BEGIN")
 
 
 def of_sqlalchemy(driver: str, kind: str) -> Any:
