@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -38,11 +39,9 @@ def open_cursor(connection: Any) -> Any:
     """The driver's own cursor: the statements have its placeholders, ``$1`` for psycopg."""
     connection.ensure_connection()
     if connection.vendor == "postgresql":
-        from psycopg import RawCursor
+        from psycopg import RawCursor  # noqa: PLC0415 - installed, where Django speaks to PostgreSQL
 
         return RawCursor(connection.connection)
-    from contextlib import closing
-
     return closing(connection.connection.cursor())
 
 

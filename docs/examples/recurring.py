@@ -150,9 +150,7 @@ async def publish(broker: Broker, number: int) -> None:
     """A run by hand, for an hour that is over."""
     past = broker.database.clock.now().replace(minute=0, second=0, microsecond=0)
     past -= timedelta(hours=number)
-    await broker.publish(
-        RATES, ScheduledRun(name=RATES.name, planned_for=past, retry_after=past)
-    )
+    await broker.publish(RATES, ScheduledRun(name=RATES.name, planned_for=past, retry_after=past))
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ async def running(
     db: Database, inbox_db: str
 ) -> AsyncIterator[tuple[async_sessionmaker[AsyncSession], Broker, Sent]]:
     assert db._url is not None
-    scheme, _, rest = db._url.location.partition("://") if inbox_db != "sqlite" else ("", "", "")
+    _, _, rest = db._url.location.partition("://") if inbox_db != "sqlite" else ("", "", "")
     url = f"{'postgresql' if inbox_db == 'postgres' else 'mysql'}+{DRIVERS[inbox_db]}://{rest}"
     if inbox_db == "sqlite":
         url = f"sqlite+aiosqlite:///{db._url.location}"

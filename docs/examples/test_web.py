@@ -9,8 +9,9 @@ import anyio
 import pytest
 
 pytest.importorskip("fastapi", reason="it is in the extra dev")
-httpx = pytest.importorskip("httpx", reason="it is the extra httpx")
+pytest.importorskip("httpx", reason="it is the extra httpx")
 
+import httpx
 import web
 from web import Order, make_app, send_receipt, service
 

@@ -52,5 +52,7 @@ def next_run(expression: str, zone: str, *, after: datetime) -> datetime:
             if (due := found.astimezone(UTC)) > after:
                 return due
     except (CronSimError, AttributeError) as error:
-        raise DeclarationError(f"next_run: {expression!r} is no cron expression: {error}") from error
+        raise DeclarationError(
+            f"next_run: {expression!r} is no cron expression: {error}"
+        ) from error
     raise DeclarationError(f"next_run: {expression!r} holds at no time of the next 50 years")

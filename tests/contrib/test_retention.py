@@ -232,7 +232,9 @@ async def test_an_outage_is_a_warning_and_the_next_round_deletes(
         await virtual_clock.advance(2 * HOUR)
         assert await left(db) == []
     told = [r.getMessage() for r in caplog.records if "next round" in r.getMessage()]
-    assert told == ["old rows of table 'kept jobs' are left for the next round: DatabaseError: no"] * 3
+    assert (
+        told == ["old rows of table 'kept jobs' are left for the next round: DatabaseError: no"] * 3
+    )
 
 
 @everywhere
@@ -456,7 +458,9 @@ async def test_claims_and_retention_do_not_wait_for_each_other(
 
 
 def test_the_description_by_hand_serves_too() -> None:
-    spec = InboxSpec("t", id=Job.spec.id, processed_at=Job.spec.processed_at, payload=Job.spec.payload)
+    spec = InboxSpec(
+        "t", id=Job.spec.id, processed_at=Job.spec.processed_at, payload=Job.spec.payload
+    )
     assert retention_index("postgres", spec) == (
         'CREATE INDEX "t_finished" ON "t" ("processed_at", "id") WHERE "processed_at" IS NOT NULL'
     )

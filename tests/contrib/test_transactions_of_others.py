@@ -6,8 +6,8 @@ Each connection goes through the same table of endings, on each database that it
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -47,8 +47,15 @@ class Job(Inbox, table="job_of_others"):
 JOBS = InboxQueue(Job, "jobs", str)
 
 
-class Ended(Exception):
+class EndedError(Exception):
     """What the service raises in the middle."""
+
+
+@contextmanager
+def ends(kind: type[Exception], match: str = "") -> Iterator[None]:
+    """A transaction that is left by an error."""
+    with pytest.raises(kind, match=match):
+        yield
 
 
 class Side:
@@ -88,59 +95,58 @@ async def commit(side: Side) -> None:
 
 
 async def rollback(side: Side) -> None:
-    with pytest.raises(Ended):
+    with ends(EndedError):
         async with side.transaction():
             await side.order(1)
             await side.job("a")
-            raise Ended
+            raise EndedError
 
 
 async def rollback_before_anything_else(side: Side) -> None:
     """The job is the transaction's first statement."""
-    with pytest.raises(Ended):
+    with ends(EndedError):
         async with side.transaction():
             await side.job("a")
-            raise Ended
+            raise EndedError
 
 
 async def nested_commit(side: Side) -> None:
-    async with side.transaction():
-        async with side.savepoint():
-            await side.order(1)
-            await side.job("a")
+    async with side.transaction(), side.savepoint():
+        await side.order(1)
+        await side.job("a")
 
 
 async def nested_rollback(side: Side) -> None:
     async with side.transaction():
         await side.order(1)
-        with pytest.raises(Ended):
+        with ends(EndedError):
             async with side.savepoint():
                 await side.job("a")
-                raise Ended
+                raise EndedError
         await side.order(2)
 
 
 async def rollback_around_nested_commit(side: Side) -> None:
-    with pytest.raises(Ended):
+    with ends(EndedError):
         async with side.transaction():
             await side.order(1)
             async with side.savepoint():
                 await side.job("a")
-            raise Ended
+            raise EndedError
 
 
 async def rollback_around_a_first_savepoint(side: Side) -> None:
     """Nothing has begun the transaction but the savepoint."""
-    with pytest.raises(Ended):
+    with ends(EndedError):
         async with side.transaction():
             async with side.savepoint():
                 await side.job("a")
-            raise Ended
+            raise EndedError
 
 
 async def error_of_the_database(side: Side) -> None:
     """A later statement of the service's own is refused."""
-    with pytest.raises(Exception, match=r"(?i)unique|duplicate"):
+    with ends(Exception, r"(?i)unique|duplicate"):
         async with side.transaction():
             await side.order(1)
             await side.job("a")
@@ -151,7 +157,7 @@ async def error_of_the_database_in_nested(side: Side) -> None:
     async with side.transaction():
         await side.order(1)
         await side.job("kept")
-        with pytest.raises(Exception, match=r"(?i)unique|duplicate"):
+        with ends(Exception, r"(?i)unique|duplicate"):
             async with side.savepoint():
                 await side.job("a")
                 await side.order(1)
@@ -251,7 +257,10 @@ async def of_aiosqlite_in_autocommit(url: str) -> AsyncIterator[Side]:
     path = url.removeprefix("sqlite:///")
     async with aiosqlite.connect(path, isolation_level=None) as connection:
         execute = connection.execute
-        begin, nested = by_statements(execute, "BEGIN IMMEDIATE"), by_statements(execute, "SAVEPOINT")
+        begin, nested = (
+            by_statements(execute, "BEGIN IMMEDIATE"),
+            by_statements(execute, "SAVEPOINT"),
+        )
         yield Side(connection, begin, nested, execute)
 
 
@@ -271,9 +280,7 @@ async def of_asyncmy(url: str) -> AsyncIterator[Side]:
             async with connection.cursor() as cursor:
                 await cursor.execute(sql)
 
-        yield Side(
-            connection, by_statements(execute), by_statements(execute, "SAVEPOINT"), execute
-        )
+        yield Side(connection, by_statements(execute), by_statements(execute, "SAVEPOINT"), execute)
 
 
 def _engine(url: str, driver: str) -> AsyncEngine:
@@ -324,7 +331,6 @@ def of_sqlalchemy(driver: str, kind: str) -> Any:
 @asynccontextmanager
 async def of_ours(url: str) -> AsyncIterator[Side]:
     async with Database(url) as db:
-        side = Side(None, lambda: transaction(), lambda: nested(), lambda sql: execute(sql))
 
         @asynccontextmanager
         async def transaction() -> AsyncIterator[None]:
@@ -345,6 +351,7 @@ async def of_ours(url: str) -> AsyncIterator[Side]:
         async def execute(sql: str) -> None:
             await side.connection.execute(sql)
 
+        side = Side(None, transaction, nested, execute)
         yield side
 
 
@@ -375,7 +382,9 @@ KINDS: list[tuple[str, str, Any]] = [
     ("inbox_db", "connect"),
     [
         # MySQL takes a second for the tables.
-        pytest.param(server, connect, id=f"{name}-{server}", marks=[if_chosen] * (server == "mysql"))
+        pytest.param(
+            server, connect, id=f"{name}-{server}", marks=[if_chosen] * (server == "mysql")
+        )
         for name, server, connect in KINDS
     ],
 )
@@ -425,7 +434,7 @@ def test_what_only_makes_connections_is_refused_with_what_to_give(
         async with Database(f"sqlite:///{tmp_path / 'inbox.db'}") as db:
             await make(db)
             for one in given:
-                with pytest.raises(TypeError, match=r"AsyncConnection or AsyncSession"):
+                with ends(TypeError, r"AsyncConnection or AsyncSession"):
                     if publishes:
                         await Broker(db).publish(JOBS, "a", within=one)
                     else:
