@@ -52,7 +52,7 @@ class EndedError(Exception):
 
 
 @contextmanager
-def ends(kind: type[Exception], match: str = "") -> Iterator[None]:
+def ends(kind: type[Exception], match: str | None = None) -> Iterator[None]:
     """A transaction that is left by an error."""
     with pytest.raises(kind, match=match):
         yield
