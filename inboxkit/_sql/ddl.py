@@ -14,7 +14,16 @@ from .column_types import must_be_nullable
 if TYPE_CHECKING:
     from .dialect import Dialect
 
-__all__ = ["Index", "claim_keys", "claim_purpose", "create_table", "lease_purpose", "not_null"]
+__all__ = [
+    "Index",
+    "claim_keys",
+    "claim_purpose",
+    "create_table",
+    "finished_keys",
+    "finished_purpose",
+    "lease_purpose",
+    "not_null",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +50,11 @@ def lease_purpose() -> str:
     return "lease expiry: rows in work, by the end of their leases"
 
 
+def finished_purpose() -> str:
+    """What the index of finished rows is for."""
+    return "retention: finished rows, oldest first"
+
+
 def create_table(dialect: Dialect, spec: InboxSpec) -> list[str]:
     """Statements that would make a table and its indexes, in order, without semicolons."""
     return dialect.create_table(spec)
@@ -52,6 +66,12 @@ def claim_keys(spec: InboxSpec) -> Iterator[tuple[Role, Column]]:
     for role in (Role.GROUP, Role.PRIORITY, Role.RETRY_AFTER, Role.ID):
         if role in columns:
             yield role, columns[role]
+
+
+def finished_keys(spec: InboxSpec) -> list[str]:
+    """The columns of retention's index."""
+    assert spec.processed_at is not None
+    return [spec.processed_at.name, spec.id.name]
 
 
 def not_null(role: Role, column: Column) -> bool:

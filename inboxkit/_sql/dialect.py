@@ -160,6 +160,10 @@ class Dialect(Protocol):
         """The indexes that the table's claims walk."""
         ...
 
+    def finished_index(self, spec: InboxSpec) -> Index:
+        """The index of finished rows by their time, which deleting old ones walks."""
+        ...
+
 
 def get_dialect(name: str) -> Dialect:
     """Return the dialect of a database.

@@ -1,1 +1,2 @@
-"""What joins inboxkit to other libraries; each module needs the one that it is called after."""
+"""What services need beside the queue: adapters to other libraries, each module called after the one that
+it needs; and `cron` and `retention`, called after what they are for."""

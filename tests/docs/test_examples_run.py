@@ -32,6 +32,15 @@ END_STATES: dict[str, dict[str, list[tuple[Any, ...]]]] = {
         "GROUP BY priority ORDER BY priority": [(0, 20, 20, 0), (10, 20, 0, 0)],
     },
     "mailer": {"SELECT count(*) FROM mail_jobs": [(0,)]},
+    "recurring": {
+        # Each chain goes on: of each job one run is planned.
+        "SELECT name, count(*) FROM scheduled_runs WHERE processed_at IS NULL "
+        "GROUP BY name ORDER BY name": [("close the books", 1), ("exchange rates", 1)],
+    },
+    "unique": {
+        "SELECT count(*), count(processed_at) FROM welcome_jobs": [(4, 4)],
+        "SELECT count(*) - count(processed_at) FROM refresh_jobs": [(0,)],
+    },
     "telemetry": {"SELECT count(*) FROM thumbnail_jobs": [(0,)]},
 }
 

@@ -88,13 +88,21 @@ def with_driver(url: str, driver: str) -> str:
 
 @pytest.mark.parametrize(
     ("driver", "notify"),
-    [("asyncpg", False), ("asyncpg", True), ("psycopg", True), ("aiosqlite", False)],
+    [
+        ("asyncpg", False),
+        ("asyncpg", True),
+        ("psycopg", True),
+        ("aiosqlite", False),
+        ("asyncmy", False),
+    ],
 )
 def test_a_publish_within_a_session_or_connection_wakes_after_its_commit(
     driver: str, notify: bool, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     if driver == "aiosqlite":
         url = f"sqlite:///{tmp_path / 'inbox.db'}"
+    elif driver == "asyncmy":
+        url = request.getfixturevalue("shared_mariadb_url").replace("mariadb", "mysql", 1)
     else:
         url = request.getfixturevalue("shared_postgres_url")
 
@@ -164,12 +172,15 @@ async def _engine(url: str, stack: AsyncExitStack) -> tuple[Database, Callable[[
     return SQLAlchemyDatabase(engine), use
 
 
-@pytest.mark.parametrize("kind", ["pool", "asyncpg", "psycopg", "aiosqlite"])
+@pytest.mark.parametrize("kind", ["pool", "asyncpg", "psycopg", "aiosqlite", "asyncmy"])
 def test_a_service_runs_on_what_is_there_and_does_not_close_it(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     if kind == "aiosqlite":
         url = f"sqlite+aiosqlite:///{tmp_path / 'inbox.db'}"
+    elif kind == "asyncmy":
+        url = request.getfixturevalue("shared_mariadb_url").replace("mariadb", "mysql+asyncmy", 1)
+        url += "?charset=utf8mb4"
     else:
         url = request.getfixturevalue("shared_postgres_url")
         url = url if kind == "pool" else with_driver(url, kind)

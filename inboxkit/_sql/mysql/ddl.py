@@ -10,11 +10,19 @@ from uuid import UUID
 
 from inboxkit._core.spec import Column, InboxSpec, Role
 from inboxkit._sql.column_types import python_type
-from inboxkit._sql.ddl import Index, claim_keys, claim_purpose, lease_purpose, not_null
+from inboxkit._sql.ddl import (
+    Index,
+    claim_keys,
+    claim_purpose,
+    finished_keys,
+    finished_purpose,
+    lease_purpose,
+    not_null,
+)
 
 from . import names
 
-__all__ = ["create_table", "indexes"]
+__all__ = ["create_table", "finished_index", "indexes"]
 
 _EXACT: Final = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
 """The servers' own choice takes 'A' for 'a'."""
@@ -89,8 +97,19 @@ def indexes(spec: InboxSpec) -> list[Index]:
     ]
 
 
+def finished_index(spec: InboxSpec) -> Index:
+    """Finished rows by the time when they were, for those who delete them."""
+    return _index(spec, "_finished", finished_keys(spec))
+
+
 def _index(spec: InboxSpec, suffix: str, keys: list[str]) -> Index:
     name = names.quote(names.shortened(spec.table, suffix))
     table, columns = names.table(spec.table, spec.schema), ", ".join(map(names.quote, keys))
-    purpose = lease_purpose() if suffix == "_lease" else claim_purpose(spec)
+    purpose = _purpose(spec, suffix)
     return Index(purpose, tuple(keys), f"CREATE INDEX {name} ON {table} ({columns})")
+
+
+def _purpose(spec: InboxSpec, suffix: str) -> str:
+    if suffix == "_finished":
+        return finished_purpose()
+    return lease_purpose() if suffix == "_lease" else claim_purpose(spec)

@@ -119,3 +119,7 @@ class Mysql:
     def indexes(self, spec: InboxSpec) -> list[Index]:
         """DDL for its indexes."""
         return ddl.indexes(spec)
+
+    def finished_index(self, spec: InboxSpec) -> Index:
+        """DDL for the index of finished rows."""
+        return ddl.finished_index(spec)

@@ -10,11 +10,19 @@ from uuid import UUID
 
 from inboxkit._core.spec import Column, InboxSpec, Role
 from inboxkit._sql.column_types import python_type
-from inboxkit._sql.ddl import Index, claim_keys, claim_purpose, lease_purpose, not_null
+from inboxkit._sql.ddl import (
+    Index,
+    claim_keys,
+    claim_purpose,
+    finished_keys,
+    finished_purpose,
+    lease_purpose,
+    not_null,
+)
 
 from . import names
 
-__all__ = ["create_table", "indexes"]
+__all__ = ["create_table", "finished_index", "indexes"]
 
 _TYPES: Final[dict[Any, str]] = {
     int: "bigint",
@@ -91,6 +99,12 @@ def indexes(spec: InboxSpec) -> list[Index]:
     ]
 
 
+def finished_index(spec: InboxSpec) -> Index:
+    """Finished rows by the time when they were, for those who delete them."""
+    keys = {name: names.quote(name) for name in finished_keys(spec)}
+    return _index(spec, "_finished", keys, f"{keys[finished_keys(spec)[0]]} IS NOT NULL")
+
+
 def _both(*conditions: str) -> str:
     return " AND ".join(condition for condition in conditions if condition)
 
@@ -98,5 +112,11 @@ def _both(*conditions: str) -> str:
 def _index(spec: InboxSpec, suffix: str, keys: dict[str, str], where: str) -> Index:
     name = names.quote(names.shortened(spec.table, suffix))
     text = f"CREATE INDEX {name} ON {names.table(spec.table, spec.schema)} ({', '.join(keys.values())})"
-    purpose = lease_purpose() if suffix == "_lease" else claim_purpose(spec)
+    purpose = _purpose(spec, suffix)
     return Index(purpose, tuple(keys), f"{text} WHERE {where}" if where else text)
+
+
+def _purpose(spec: InboxSpec, suffix: str) -> str:
+    if suffix == "_finished":
+        return finished_purpose()
+    return lease_purpose() if suffix == "_lease" else claim_purpose(spec)

@@ -134,6 +134,10 @@ class Postgres:
         """DDL for its indexes."""
         return ddl.indexes(spec)
 
+    def finished_index(self, spec: InboxSpec) -> Index:
+        """DDL for the index of finished rows."""
+        return ddl.finished_index(spec)
+
 
 def _fits_arrays(columns: Sequence[BoundColumn]) -> bool:
     """Whether every type is known, and none is an array, which unnest would take apart."""

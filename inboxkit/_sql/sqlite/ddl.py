@@ -9,11 +9,19 @@ from uuid import UUID
 
 from inboxkit._core.spec import Column, InboxSpec, Role
 from inboxkit._sql.column_types import python_type
-from inboxkit._sql.ddl import Index, claim_keys, claim_purpose, lease_purpose, not_null
+from inboxkit._sql.ddl import (
+    Index,
+    claim_keys,
+    claim_purpose,
+    finished_keys,
+    finished_purpose,
+    lease_purpose,
+    not_null,
+)
 
 from . import names
 
-__all__ = ["create_table", "indexes"]
+__all__ = ["create_table", "finished_index", "indexes"]
 
 _NOW: Final = "(strftime('%Y-%m-%dT%H:%M:%f+00:00'))"
 _TYPES: Final[dict[Any, str]] = {
@@ -73,9 +81,21 @@ def indexes(spec: InboxSpec) -> list[Index]:
     ]
 
 
+def finished_index(spec: InboxSpec) -> Index:
+    """Finished rows by the time when they were, for those who delete them."""
+    keys = finished_keys(spec)
+    return _index(spec, "_finished", keys, f"{names.quote(keys[0])} IS NOT NULL")
+
+
 def _index(spec: InboxSpec, suffix: str, keys: list[str], where: str) -> Index:
     name = names.table(spec.table + suffix, spec.schema)
     columns = ", ".join(map(names.quote, keys))
     text = f"CREATE INDEX {name} ON {names.quote(spec.table)} ({columns})"
-    purpose = lease_purpose() if suffix == "_lease" else claim_purpose(spec)
+    purpose = _purpose(spec, suffix)
     return Index(purpose, tuple(keys), f"{text} WHERE {where}" if where else text)
+
+
+def _purpose(spec: InboxSpec, suffix: str) -> str:
+    if suffix == "_finished":
+        return finished_purpose()
+    return lease_purpose() if suffix == "_lease" else claim_purpose(spec)
