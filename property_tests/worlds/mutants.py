@@ -132,8 +132,8 @@ def slow_answers(patch: pytest.MonkeyPatch) -> None:
     """No fault: claims are answered half a second after they were made, so that much happens meanwhile."""
     shielded = Claimer._claim_shielded
 
-    async def slow(self: Claimer, limit: int) -> Any:
-        answer = await shielded(self, limit)
+    async def slow(self: Claimer, limit: int, scope: anyio.CancelScope) -> Any:
+        answer = await shielded(self, limit, scope)
         await anyio.sleep(0.5)
         return answer
 
@@ -145,8 +145,8 @@ def wake_during_a_claim_lost(patch: pytest.MonkeyPatch) -> None:
     slow_answers(patch)
     slow = Claimer._claim_shielded
 
-    async def forgetful(self: Claimer, limit: int) -> Any:
-        answer = await slow(self, limit)
+    async def forgetful(self: Claimer, limit: int, scope: anyio.CancelScope) -> Any:
+        answer = await slow(self, limit, scope)
         self._waker._is_woken = False
         return answer
 
