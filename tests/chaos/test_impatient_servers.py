@@ -31,7 +31,7 @@ MYSQL = {
     "max_statement_time": 0.1,
     "max_execution_time": 100,
 }
-SMALL = {("postgres", "row lock"), ("mariadb", "row lock")}
+SMALL = {("postgres", "row lock")}
 CELLS = [
     pytest.param(*cell, id="-".join(cell), marks=() if cell in SMALL else pytest.mark.whole_chaos)
     for kind in ("postgres", "mariadb", "mysql")
@@ -52,8 +52,8 @@ def test_short_times_of_a_server_end_no_work(
     request: pytest.FixtureRequest,
 ) -> None:
     """Handlers take longer than any of these times, and hold sessions and transactions meanwhile."""
-    size = replace(size, jobs=400 if is_whole else 40)
-    seconds = 0.5 if inbox_db == "postgres" else 1.6
+    size = replace(size, jobs=400 if is_whole else 20)
+    seconds = 0.4 if inbox_db == "postgres" else 1.6
     about = {"kind": "impatient server", "database": inbox_db}
     with impatient(request, inbox_db) as url:
         settings = {"seed": seed, "report": report, "about": about, "seconds": seconds}

@@ -43,7 +43,7 @@ class Stage:
     @property
     def longest(self) -> float:
         """Seconds from the signal to the end, at most."""
-        return self.drain + 2 * self.phase + 2.0
+        return self.drain + 2 * self.phase + 2 * self.phase / 5
 
     def start(self, *, begun: int = JOBS) -> int:
         """A worker that has begun so many jobs."""
@@ -90,21 +90,27 @@ class Stage:
 @pytest.fixture
 def phases(is_whole: bool) -> tuple[float, float]:
     """Seconds of the drain, and of each phase after it."""
-    return (2.0, 5.0) if is_whole else (0.2, 0.4)
+    return (2.0, 5.0) if is_whole else (0.1, 0.3)
 
 
-CELLS = [
-    pytest.param(
-        *(kind, form, backend),
-        id=f"{kind}-{form}-{backend}",
-        marks=() if (kind, form, backend) in small else pytest.mark.whole_chaos,
+def cells(*small: tuple[str, str, str]) -> pytest.MarkDecorator:
+    """All databases, forms and backends; the run without options has these few."""
+    return pytest.mark.parametrize(
+        ("inbox_db", "form", "backend"),
+        [
+            pytest.param(
+                *(kind, form, backend),
+                id=f"{kind}-{form}-{backend}",
+                marks=() if (kind, form, backend) in small else pytest.mark.whole_chaos,
+            )
+            for kind in ("postgres", "mariadb")
+            for form in ("lease", "row lock", "advisory lock")
+            for backend in ("asyncio", "trio")
+        ],
     )
-    for small in [(("postgres", "lease", "trio"), ("mariadb", "lease", "asyncio"))]
-    for kind in ("postgres", "mariadb")
-    for form in ("lease", "row lock", "advisory lock")
-    for backend in ("asyncio", "trio")
-]
-everywhere = pytest.mark.parametrize(("inbox_db", "form", "backend"), CELLS)
+
+
+ONE, OTHER = ("postgres", "lease", "trio"), ("mariadb", "row lock", "asyncio")
 
 
 @pytest.fixture
@@ -151,11 +157,11 @@ def staged(
     return make
 
 
-@everywhere
+@cells(ONE)
 def test_a_signal_drains_and_leases_are_kept_until_the_last_handler_ends(
     staged: Staged,
 ) -> None:
-    with staged("sleeps", lease=1.0, drain=60.0, seconds=2.5) as stage:
+    with staged("sleeps", lease=1.0, drain=60.0, seconds=1.6) as stage:
         first = stage.start()
         stage.workers.tell(first, signal.SIGTERM)
         stage.workers.wait_for(first, "no new claims")
@@ -166,7 +172,7 @@ def test_a_signal_drains_and_leases_are_kept_until_the_last_handler_ends(
         assert stage.stop(second, 1.0) == 0
 
 
-@everywhere
+@cells(OTHER)
 def test_a_handler_that_never_returns_is_cancelled_after_the_drain(
     staged: Staged, form: str
 ) -> None:
@@ -176,7 +182,7 @@ def test_a_handler_that_never_returns_is_cancelled_after_the_drain(
         assert_given_back(stage, form)
 
 
-@everywhere
+@cells(ONE)
 def test_a_second_signal_waits_for_nothing(staged: Staged, form: str) -> None:
     with staged("never_returns", drain=600.0) as stage:
         worker = stage.start()
@@ -186,8 +192,11 @@ def test_a_second_signal_waits_for_nothing(staged: Staged, form: str) -> None:
         assert_given_back(stage, form)
 
 
-@pytest.mark.parametrize("handler", ["shields", "blocks", "blocks_in_a_thread"])
-@everywhere
+@pytest.mark.parametrize(
+    "handler",
+    ["blocks", "shields", pytest.param("blocks_in_a_thread", marks=pytest.mark.whole_chaos)],
+)
+@cells(ONE)
 def test_a_handler_that_cannot_be_cancelled_ends_the_process(staged: Staged, handler: str) -> None:
     with staged(handler) as stage:
         worker = stage.start(begun=1 if handler == "blocks" else JOBS)
@@ -197,7 +206,7 @@ def test_a_handler_that_cannot_be_cancelled_ends_the_process(staged: Staged, han
         assert stage.count("jobs") == JOBS
 
 
-@everywhere
+@cells(OTHER)
 def test_a_statement_that_is_never_answered_keeps_no_process(
     staged: Staged,
 ) -> None:
@@ -211,9 +220,9 @@ def test_a_statement_that_is_never_answered_keeps_no_process(
 
 
 @pytest.mark.parametrize("weather", [SILENT, AWAY], ids=["silent", "away"])
-@everywhere
+@cells(ONE)
 def test_a_stop_in_an_outage_ends_in_time(staged: Staged, weather: Weather) -> None:
-    with staged("sleeps", seconds=0.6) as stage:
+    with staged("sleeps", seconds=0.3) as stage:
         worker = stage.start()
         stage.proxy.change(weather)
         if weather is AWAY:
@@ -224,10 +233,16 @@ def test_a_stop_in_an_outage_ends_in_time(staged: Staged, weather: Weather) -> N
         stage.proxy.change(WELL)
 
 
-@pytest.mark.parametrize("weather", [SILENT, Weather(answers=False)], ids=["silent", "one way"])
-@everywhere
+@pytest.mark.parametrize(
+    "weather",
+    [
+        pytest.param(SILENT, id="silent"),
+        pytest.param(Weather(answers=False), id="one way", marks=pytest.mark.whole_chaos),
+    ],
+)
+@cells(OTHER)
 def test_a_stop_in_a_start_up_that_hangs_ends_at_once(staged: Staged, weather: Weather) -> None:
-    with staged("sleeps") as stage:
+    with staged("sleeps", drain=10.0) as stage:
         stage.proxy.change(weather)
         (worker,) = stage.workers.start()
         wait_until(lambda: stage.proxy.lines() > 0, 30, "a connection is asked for")
