@@ -81,6 +81,8 @@ def service(url: str) -> Service:
 
 def _shorten(seconds: float) -> None:
     """The phases of a stop after the drain, for tests that cannot wait for the real ones."""
-    stopping.CANCEL_SECONDS = stopping.RELEASE_SECONDS = seconds
     stopping._LATE_SECONDS = 2 * seconds / 5
-    serving.CANCEL_SECONDS = serving.RELEASE_SECONDS = subscription.RELEASE_SECONDS = seconds
+    for module in (stopping, serving, subscription):
+        for name in ("CANCEL_SECONDS", "RELEASE_SECONDS"):
+            if hasattr(module, name):
+                setattr(module, name, seconds)

@@ -80,7 +80,7 @@ def impatient(request: pytest.FixtureRequest, kind: str) -> Iterator[str]:
         return
     with own_server(kind) as server:
         with Outside(server.url) as outside:
-            for setting, value in MYSQL.items():
+            for setting, limit in MYSQL.items():
                 if outside.run("SHOW GLOBAL VARIABLES LIKE ?", setting):
-                    outside.run_native(f"SET GLOBAL {setting} = {value}")
+                    outside.run_native(f"SET GLOBAL {setting} = {limit}")
         yield server.url
