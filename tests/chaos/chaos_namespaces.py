@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -11,6 +12,9 @@ from contextlib import contextmanager
 import pytest
 
 __all__ = ["NETWORK", "Host", "host"]
+
+_numbers = itertools.count(1)
+_REFUSALS = ("not permitted", "denied", "Read-only")
 
 NETWORK = "10.213.0.0/16"
 
@@ -24,9 +28,10 @@ class Host:
     """
 
     def __init__(self, number: int) -> None:
+        # Never twice: a namespace that was removed is gone some time later.
         self.name = f"chaos{os.getpid()}x{number}"
         self._line = f"c{os.getpid()}x{number}"
-        place = (os.getpid() * 4 + number) % 16_384
+        place = (os.getpid() * 16 + number) % 16_384
         base = place * 4
         self.server = f"10.213.{base // 256}.{base % 256 + 1}"
         self.own = f"10.213.{base // 256}.{base % 256 + 2}"
@@ -50,19 +55,22 @@ class Host:
 
     def remove(self) -> None:
         """Remove it, with its line."""
+        _ip("link", "del", self._line)
         _ip("netns", "del", self.name)
 
 
 @contextmanager
-def host(number: int) -> Iterator[Host]:
+def host() -> Iterator[Host]:
     """A host for a block; skips the test where namespaces are not permitted."""
     if shutil.which("ip") is None:
         pytest.skip("network namespaces need iproute2's ip")
-    made = Host(number)
+    made = Host(next(_numbers))
     try:
         made.make()
     except subprocess.CalledProcessError as error:
         subprocess.run(["ip", "netns", "del", made.name], check=False, capture_output=True)
+        if not any(word in error.stderr for word in _REFUSALS):
+            raise AssertionError(error.stderr) from error
         pytest.skip(f"network namespaces are not permitted here: {error.stderr.strip()}")
     try:
         yield made

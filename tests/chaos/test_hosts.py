@@ -76,7 +76,7 @@ def test_a_host_that_is_cut_off_works_on_no_row_that_another_has(
     (jobs, rounds, lease) = (4, 5, 3.0) if is_whole else (2, 1, 1.5)
     recovered: list[float] = []
     with ExitStack() as stack:
-        here, there = (stack.enter_context(host(number)) for number in (1, 2))
+        here, there = (stack.enter_context(host()) for _ in range(2))
         server = stack.enter_context(postgres())
         make_tables(server.url, "lease")
         outside = stack.enter_context(Outside(server.url))
@@ -129,7 +129,7 @@ def taken_over(outside: Outside, place: Host, cut: int, other: int) -> float:
     "backend", [pytest.param("asyncio", marks=pytest.mark.whole_chaos), "trio"]
 )
 def test_a_clock_that_is_too_wrong_is_warned_of(skew: float, backend: str, tmp_path: Path) -> None:
-    with host(3) as place, postgres() as server:
+    with host() as place, postgres() as server:
         make_tables(server.url, "lease")
         with workers_on(place, server, tmp_path, 3.0, skew, backend) as workers:
             (worker,) = workers.start()
