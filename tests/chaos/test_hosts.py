@@ -63,7 +63,7 @@ def workers_on(
             skew,
             backends,
             id=f"{skew:g}-{backends[0]}",
-            marks=() if (skew, backends[0]) == (0.0, "trio") else pytest.mark.whole_chaos,
+            marks=pytest.mark.whole_chaos,
         )
         for skew in HELD
         for backends in (("asyncio", "trio"), ("trio", "asyncio"))

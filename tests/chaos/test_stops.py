@@ -194,7 +194,13 @@ def test_a_second_signal_waits_for_nothing(staged: Staged, form: str) -> None:
 
 @pytest.mark.parametrize(
     "handler",
-    ["blocks", "shields", pytest.param("blocks_in_a_thread", marks=pytest.mark.whole_chaos)],
+    [
+        "shields",
+        *(
+            pytest.param(name, marks=pytest.mark.whole_chaos)
+            for name in ("blocks", "blocks_in_a_thread")
+        ),
+    ],
 )
 @cells(ONE)
 def test_a_handler_that_cannot_be_cancelled_ends_the_process(staged: Staged, handler: str) -> None:
