@@ -107,11 +107,11 @@ def _queue(service: Service, one: Included) -> str:
 
 
 def _summary(counts: Counts) -> list[str]:
-    if not counts.queues:
-        return ["no row was handled"]
-    heads, rows = counts.table()
     left = [
         f"left in work: row {id!r} of queue {queue!r}; it comes back when its lease or session ends"
         for queue, id in counts.in_work
     ]
+    if not counts.queues:
+        return ["no row was handled", *left]
+    heads, rows = counts.table()
     return [*columns(heads, rows), *left]

@@ -40,7 +40,9 @@ _SQL_MODE: Final = (
 )
 _INTERRUPTED: Final = 1317
 # A transaction that keeps a row idles for as long as its handler takes.
-_MAY_IDLE: Final = "idle_transaction_timeout = 0, idle_write_transaction_timeout = 0"
+_MAY_IDLE: Final = ", ".join(
+    f"idle_{kind}transaction_timeout = 0" for kind in ("", "readonly_", "write_")
+)
 WHO: Final = b"SELECT VERSION(), CONNECTION_ID(), @@max_allowed_packet"
 """Asked first in each session."""
 _LONGEST_IDLE: Final = 28800

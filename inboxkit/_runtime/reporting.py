@@ -232,6 +232,15 @@ class Reporter:
         if is_told:
             self._say(text, error, held, {"event": event})
 
+    def left(self, held: Held) -> None:
+        """The service ends, and the row's settlement or release was not answered, if it was sent."""
+        end = "session" if held.lease is None else "lease"
+        self.unsettled(
+            held,
+            f"row {held.id!r} is left unsettled by the stop: the database did not answer in time; "
+            f"unless it did what it was asked, the row comes back when its {end} ends",
+        )
+
     def trouble(
         self, text: str, error: BaseException | None = None, *, held: Held | None = None
     ) -> None:

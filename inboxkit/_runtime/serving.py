@@ -45,7 +45,7 @@ async def serve(
     """
 
     if watchdog is not None:
-        watchdog.tell = lambda: _tell_stuck(subscriptions)
+        watchdog.tell = lambda: _tell_all(subscriptions)
 
     async def to_the_end() -> None:
         # The shield keeps the settling and renewing alive while the handlers end.
@@ -91,14 +91,15 @@ async def _stop(
         subscription.cancel_handlers()
     await _wait(subscriptions, CANCEL_SECONDS, stop, Phase.RELEASE, clock)
     await _release(subscriptions, stop, clock)
-    if not any(_stuck_rows(subscriptions)):
+    if any(_stuck_rows(subscriptions)):
         if watchdog is not None:
-            watchdog.rest()
-        return
-    if watchdog is not None:
-        watchdog.bite()
-    await _outlast_stuck(subscriptions, clock)
-    await _release(subscriptions, stop, clock)
+            watchdog.bite()
+        await _outlast_stuck(subscriptions, clock)
+        await _release(subscriptions, stop, clock)
+    elif watchdog is not None:
+        watchdog.rest()
+    for subscription in subscriptions:
+        subscription.tell_left()
 
 
 async def _release(subscriptions: Sequence[Subscription], stop: Stop, clock: Clock) -> None:
@@ -159,6 +160,13 @@ def _tell_stuck(subscriptions: Sequence[Subscription]) -> bool:
             extra=about(queue, held),
         )
     return bool(rows)
+
+
+def _tell_all(subscriptions: Sequence[Subscription]) -> None:
+    """A record for each row that is in work when the process is ended."""
+    _tell_stuck(subscriptions)
+    for subscription in subscriptions:
+        subscription.tell_left()
 
 
 async def _outlast_stuck(subscriptions: Sequence[Subscription], clock: Clock) -> None:

@@ -245,6 +245,12 @@ class Subscription:
         """Whether nothing is in work; after `drain` that lasts."""
         return self._claimer.has_ended and not self._holds
 
+    def tell_left(self) -> None:
+        """Name the rows that a stop leaves unsettled, but for those whose handlers still run."""
+        for held in self.in_work:
+            if held.stage is not Stage.RUNNING:
+                self._report.left(held)
+
     def abandon_claim(self) -> None:
         """Wait no longer for a claim that does not answer."""
         self._claimer.abandon()

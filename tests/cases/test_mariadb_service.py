@@ -214,13 +214,13 @@ async def test_timeouts_of_idle_transactions_do_not_end_a_delivery(
     inbox_database: Database, frozen_clock: VirtualClock
 ) -> None:
     """The row lock form's transaction idles while its handler works elsewhere."""
-    names = ("idle_transaction_timeout", "idle_write_transaction_timeout")
+    names = [f"idle_{kind}transaction_timeout" for kind in ("", "readonly_", "write_")]
     for name in names:
         await inbox_database.execute(f"SET GLOBAL {name} = 1000")
     try:
         async with another(inbox_database) as fresh:
             assert await fresh.fetch_value(f"SELECT @@global.{names[0]}") == 1000
-            assert [await fresh.fetch_value(f"SELECT @@{name}") for name in names] == [0, 0]
+            assert [await fresh.fetch_value(f"SELECT @@{name}") for name in names] == [0, 0, 0]
     finally:
         for name in names:
             await inbox_database.execute(f"SET GLOBAL {name} = 0")

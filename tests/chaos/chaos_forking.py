@@ -23,6 +23,8 @@ _BEFOREHAND = (
     *("inboxkit._db.asyncmy", "inboxkit._db.pymysql", "inboxkit._db.thread"),
 )
 
+_CLONE_NEWNET = 0x40000000
+
 
 def main() -> None:
     """Serve until the end of the input."""
@@ -57,6 +59,8 @@ def _start(start: list[str], folder: str, variables: dict[str, str]) -> int:
         _die_with_parent()
         os.chdir(folder)
         os.environ.update(variables)
+        if name := variables.get("CHAOS_NETNS"):
+            _enter(name)
         output = os.open(f"worker-{os.getpid()}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         nothing = os.open(os.devnull, os.O_RDONLY)
         for source, target in ((nothing, 0), (output, 1), (output, 2)):
@@ -72,6 +76,15 @@ def _start(start: list[str], folder: str, variables: dict[str, str]) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
+
+
+def _enter(namespace: str) -> None:
+    """Live in this network namespace from now on."""
+    place = os.open(f"/var/run/netns/{namespace}", os.O_RDONLY)
+    library = ctypes.CDLL(None, use_errno=True)
+    if library.setns(place, _CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), f"cannot enter the network namespace {namespace}")
+    os.close(place)
 
 
 def _die_with_parent() -> None:

@@ -101,12 +101,20 @@ def _values(queue: str, job: Job, attempt: int) -> tuple[Any, ...]:
     return queue, job.number, job.target, job.sequence, attempt, os.getpid()
 
 
+def database(url: str) -> Database:
+    """The database, with the settings that variables say."""
+    settings: dict[str, Any] = {"pool_size": int(os.environ.get("CHAOS_POOL", "12"))}
+    if seconds := os.environ.get("CHAOS_STATEMENT"):
+        settings["statement_timeout"] = timedelta(seconds=float(seconds))
+    return Database(url, **settings)
+
+
 def service(url: str) -> Service:
     """What `inboxkit run` serves."""
     form = os.environ["CHAOS_FORM"]
     lease = timedelta(seconds=float(os.environ["CHAOS_LEASE"])) if form == "lease" else None
     policy: dict[str, Any] = {"on_error": Backoff.fixed(timedelta(seconds=0.2), jitter=0.1)}
-    broker = Broker(Database(url, pool_size=12), poll_interval=timedelta(seconds=0.1))
+    broker = Broker(database(url), poll_interval=timedelta(seconds=0.1))
     app = Service("chaos", broker, drain_timeout=timedelta(seconds=10))
     jobs, ordered = jobs_table(form), ordered_table(form)
     unordered = InboxQueue(jobs, ONCE, Job, lease=lease)

@@ -16,7 +16,7 @@ from inboxkit import InboxSpec, NewRow, insert_statements
 from inboxkit._sql.ddl import create_table
 from inboxkit._sql.dialect import get_dialect
 
-__all__ = ["Publisher", "make_tables"]
+__all__ = ["Publisher", "make_tables", "publish_plain"]
 
 GROUPS = 8
 _NUMBERED = {
@@ -48,6 +48,21 @@ def make_tables(url: str, form: str) -> None:
         outside.run(f"CREATE TABLE effects ({id}, {_JOB}, {run}, {at})")
         outside.run("CREATE INDEX effects_number ON effects (number)")
         outside.run("CREATE INDEX begun_worker ON begun (worker)")
+
+
+def publish_plain(outside: Outside, form: str, count: int, *, seconds: float = 0.0) -> None:
+    """Insert so many jobs for the plain handler, numbered from 1, each taking so many seconds."""
+    rows = [
+        jobs_table(form).of(Job(n + 1, PLAIN, n + 1, seconds), queue=PLAIN) for n in range(count)
+    ]
+    values = [value for n in range(count) for value in (PLAIN, n + 1, PLAIN, n + 1)]
+    places = ", ".join("(?, ?, ?, ?)" for _ in rows)
+    with outside.transaction():
+        outside.run(
+            f"INSERT INTO published (queue, number, target, sequence) VALUES {places}", *values
+        )
+        for statement in insert_statements(cast(Any, outside.dialect), *rows):
+            outside.run_native(statement.text, statement.parameters)
 
 
 def _tables(form: str) -> list[InboxSpec]:

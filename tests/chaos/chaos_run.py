@@ -136,6 +136,8 @@ def running(
     seed: int,
     report: Path | None = None,
     workers_url: str | None = None,
+    variables: Mapping[str, str] | None = None,
+    seconds: float = 0.02,
     about: Mapping[str, Any],
 ) -> Iterator[Run]:
     """Make the tables, start publisher and workers; at the end let it `finish`, and report.
@@ -148,14 +150,16 @@ def running(
         seed: Of all that is random here.
         report: A file to which a line of JSON is added; None: none.
         workers_url: What the workers are given, where that is another.
+        variables: More that the workers' service reads of its environment.
+        seconds: The longest that a handler takes.
         about: What the report is to say beside the counts.
     """
     where = url if callable(url) else lambda: url
     make_tables(where(), form)
-    variables = {"CHAOS_FORM": form, "CHAOS_LEASE": str(size.lease)}
+    settings = {"CHAOS_FORM": form, "CHAOS_LEASE": str(size.lease), **(variables or {})}
     begun = time.monotonic()
-    publisher = Publisher(where, form, size.jobs, seed)
-    with Workers(workers_url or where(), folder, variables) as workers:
+    publisher = Publisher(where, form, size.jobs, seed, seconds)
+    with Workers(workers_url or where(), folder, settings) as workers:
         run = Run(form, size, Random(seed), where, workers, publisher)
         publisher.start()
         run.publish_part(1, 10)

@@ -73,6 +73,29 @@ class Workers:
             time.sleep(0.001)
             self._forks.look()
 
+    def tell(self, worker: int, number: int) -> None:
+        """Send a signal."""
+        os.kill(worker, number)
+
+    def end_of(self, worker: int, seconds: float) -> tuple[int, float]:
+        """Wait until one that was told to stop has ended: its exit status, and how many seconds it took."""
+        begun = time.monotonic()
+        while worker not in self._forks.statuses:
+            took = time.monotonic() - begun
+            assert took < seconds, f"{worker} runs after {took:.1f} s:\n{self.log(worker)}"
+            time.sleep(0.005)
+            self._forks.look()
+        self._running.remove(worker)
+        return self._forks.statuses[worker], time.monotonic() - begun
+
+    def wait_for(self, worker: int, text: str, seconds: float = 30.0) -> None:
+        """Until one has logged this."""
+        deadline = time.monotonic() + seconds
+        while text not in self.whole_log(worker):
+            assert time.monotonic() < deadline, f"{text!r} is not in the log:\n{self.log(worker)}"
+            self.check_alive()
+            time.sleep(0.01)
+
     def check_alive(self) -> None:
         """No outage ends a worker: raise AssertionError, with its log, if one ended by itself."""
         self._forks.look()
@@ -104,8 +127,12 @@ class Workers:
 
     def log(self, worker: int) -> str:
         """The last of what a worker printed and logged."""
+        return self.whole_log(worker)[-6000:]
+
+    def whole_log(self, worker: int) -> str:
+        """All that it printed and logged."""
         path = self._log(worker)
-        return path.read_text()[-6000:] if path.exists() else ""
+        return path.read_text() if path.exists() else ""
 
     def logs(self) -> str:
         """All that all of them logged."""

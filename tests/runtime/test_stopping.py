@@ -319,6 +319,40 @@ async def test_a_row_that_cannot_be_settled_does_not_keep_the_service(
     assert await count(inbox_database, Plain) == 1
 
 
+LEFT = {
+    "a settlement is not answered": (Handler, lambda faults: faults.delay("settle", 10_000)),
+    "a settlement fails again and again": (
+        Handler,
+        lambda faults: faults.refuse("settle", times=100_000),
+    ),
+    "a release is not answered": (
+        lambda: Handler(1000),
+        lambda faults: faults.delay("settle", 10_000),
+    ),
+}
+
+
+@pytest.mark.parametrize("why", LEFT)
+async def test_the_log_names_each_row_that_a_stop_leaves(
+    inbox_database: Database,
+    virtual_clock: VirtualClock,
+    timeline: Timeline,
+    caplog: pytest.LogCaptureFixture,
+    why: str,
+) -> None:
+    make, harm = LEFT[why]
+    await create(inbox_database, Plain)
+    await put(inbox_database, PLAIN, 1, 2)
+    harm(observed(inbox_database).faults)
+    app = serve(inbox_database, PLAIN, make(), drain_timeout=SECOND, workers=2, lease=10 * MINUTE)
+    async with app.running() as handle:
+        await virtual_clock.advance(0.5 * SECOND)
+        handle.stop()
+    assert sorted(event.id for event in timeline.of(events.Unsettled)) == [1, 2]
+    for row in (1, 2):
+        assert len(warnings(caplog, f"row {row} is left unsettled by the stop")) == 1
+
+
 async def test_a_release_of_unknown_outcome_is_not_repeated(
     inbox_database: Database, virtual_clock: VirtualClock
 ) -> None:
