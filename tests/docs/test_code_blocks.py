@@ -106,7 +106,7 @@ class Reader:
         assert block.language in LANGUAGES, f"a block of {block.language!r}, which nobody tests"
         text = self._here(block.text)
         if block.file is not None:
-            file = self._folder / block.file
+            file = self._shell.folder / block.file
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)
             return

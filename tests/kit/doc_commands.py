@@ -84,7 +84,7 @@ class Shell:
         self._environment = {
             **inherited,
             "PYTHONUNBUFFERED": "1",
-            "COLUMNS": "100",
+            "COLUMNS": "80",
             "PYTEST_ADDOPTS": "-p no:asyncio -p no:trio -p no:cacheprovider",
             **environment,
         }
@@ -165,7 +165,7 @@ def check_requirements(what: list[str]) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     known = set(project["optional-dependencies"])
     for one in what:
-        found = re.fullmatch(r"(\.|inboxkit)(?:\[([\w,]+)\])?", one)
+        found = re.fullmatch(r"(\.|(?:\.\./)?inboxkit)(?:\[([\w,]+)\])?", one)
         if one in ("-e", "-r"):
             continue
         if found is None:
