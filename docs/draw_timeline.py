@@ -19,7 +19,7 @@ from reports import REPORTS, Report, service
 from inboxkit_testing import VirtualClock, World, open_test_database, run
 from inboxkit_testing.page import render
 
-SIZE = "1200,640"
+SIZE = "1200,300"
 
 
 async def happen(url: str, clock: VirtualClock) -> str:

@@ -7,7 +7,8 @@ In a page of Markdown
 - of a ``console`` block each line behind ``$`` is run, and prints what stands below it (``…`` is
   anything, ``^C`` is Ctrl-C); of an ``sh`` block each line is run. ``docs/examples`` is there;
 - an SQL block names its database in its first line, ``-- PostgreSQL``, and is run there;
-- ``<!-- test`` … ``-->``, ``<!-- run`` and ``<!-- sql`` hold the same, for no reader: what tries the rest;
+- ``<!-- test`` … ``-->`` (Python), ``<!-- run`` (``sh``) and ``<!-- sql`` hold the same, for no reader: what
+  tries the rest;
 - ``<!-- not run: why -->`` stands before a block that cannot be run;
 - ``<!-- databases: sqlite, postgres -->`` and ``<!-- backends: asyncio, trio -->`` say where tests run.
 """

@@ -16,7 +16,7 @@ _HIDDEN = re.compile(r"<!-- (test|run|sql)\n(.*?)-->", re.DOTALL)
 _NOT_RUN = re.compile(r"<!-- not run: (\S.*?) ?-->", re.DOTALL)
 _SETTING = re.compile(r"<!-- (databases|backends): ([\w, -]+?) -->")
 _FILE = re.compile(r"(?:#|--) ([\w./-]+\.(?:py|ini|toml|sql))\n")
-_LANGUAGES = {"test": "python", "run": "console", "sql": "sql"}
+_LANGUAGES = {"test": "python", "run": "sh", "sql": "sql"}
 
 
 @dataclass(frozen=True, slots=True)
