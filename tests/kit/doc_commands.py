@@ -161,14 +161,17 @@ def _plain(text: str) -> str:
 
 
 def check_requirements(what: list[str]) -> None:
-    """See that extras and files of a ``pip install`` exist."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    known = set(project["optional-dependencies"])
+    """See that extras and files of a ``pip install`` exist, and that we know the other projects."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    known = {re.split(r"[^\w-]", needed)[0] for listed in extras.values() for needed in listed}
     for one in what:
-        found = re.fullmatch(r"(\.|(?:\.\./)?inboxkit)(?:\[([\w,]+)\])?", one)
-        if one in ("-e", "-r"):
-            continue
+        found = re.fullmatch(r"(?:\.|(?:\.\./)?inboxkit)(?:\[([\w,]+)\])?", one)
         if found is None:
-            raise AssertionError(f"pip install: {one!r} is not of this project")
-        extras = set(found[2].split(",")) if found[2] else set()
-        assert extras <= known, f"{one!r} names extras that there are not: {extras - known}"
+            assert one == "-e" or one in known, f"pip install: no extra of this project has {one!r}"
+        elif found[1] is not None:
+            named = set(found[1].split(","))
+            assert named <= set(extras), (
+                f"{one!r} names extras that there are not: {named - set(extras)}"
+            )
