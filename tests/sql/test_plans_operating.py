@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import anyio
+import psycopg
 import pytest
+from postgres_plans import CACHES, explain, nodes
 
 from inboxkit._core.spec import Column, InboxSpec
 from inboxkit._sql import dead
@@ -78,26 +79,15 @@ def questions(table: Table) -> Iterator[Statement]:
     yield dead.lock(table, letters, [1, 2, 3], now=table.instant(NOW))
 
 
-def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield plan
-    for child in plan.get("Plans", ()):
-        yield from nodes(child)
-
-
 def test_postgres(postgres_url: str, table: str) -> None:
     async def main() -> None:
         async with Database(postgres_url) as db:
             bound = await fill(db, table)
             for question in questions(bound):
-                for cache in ("force_custom_plan", "force_generic_plan"):
-                    async with db.transaction() as tx:
-                        await tx.execute(f"SET LOCAL plan_cache_mode = {cache}")
-                        assert bound.dialect.by_indexes is not None
-                        await tx.execute(bound.dialect.by_indexes.text)
-                        found = await tx.fetch_value(
-                            f"EXPLAIN (ANALYZE, FORMAT JSON) {question.text}", *question.parameters
-                        )
-                    plan = (json.loads(found) if isinstance(found, str) else found)[0]["Plan"]
+                for cache in CACHES:
+                    assert bound.dialect.by_indexes is not None
+                    with psycopg.connect(postgres_url, autocommit=True) as session:
+                        plan = explain(session, question, cache, bound.dialect.by_indexes)
                     walked = sum(
                         (node["Actual Rows"] + node.get("Rows Removed by Filter", 0))
                         * node["Actual Loops"]

@@ -22,7 +22,7 @@ from inboxkit._sql.statement import Statement, Steps, Transaction
 from inboxkit._sql.table import BoundColumn, Table
 
 from . import names
-from .claim import keys, unfinished
+from .claim import in_group, unfinished, walked
 from .values import LARGEST
 
 __all__ = ["PostgresAdvisory"]
@@ -65,7 +65,7 @@ class PostgresAdvisory:
         due = table.find(Role.RETRY_AFTER)
         now = "" if due is None else places("now", due)
         parts = [
-            self._probed(part.condition, conditions, keys(table, "q.", is_even=part.is_even), limit)
+            self._probed(part.condition, conditions, walked(table, "q.", part), limit)
             for part in branches(table, now, "")
         ]
         if len(parts) == 1:
@@ -146,7 +146,7 @@ class PostgresAdvisory:
     def _waiting(self, places: _Places) -> Iterator[str]:
         if self._group is not None:
             group = self._table.get(Role.GROUP)
-            yield f"q.{group.sql} = {places('group', group)}"
+            yield in_group(self._table, "q", places("group", group))
         yield from unfinished(self._table, "q")
 
     def transaction(self, write: Write) -> Transaction:  # noqa: ARG002

@@ -15,18 +15,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from inboxkit._core.spec import Role
-from inboxkit._sql.branches import branches, is_apart, together
+from inboxkit._sql.branches import Part, branches, is_apart, together
 from inboxkit._sql.table import Table
 
 __all__ = [
+    "alone_in_group",
     "claim_text",
     "head",
-    "in_force",
-    "in_work_elsewhere",
+    "in_group",
     "keys",
+    "nothing_in_force",
     "now",
     "sets",
     "unfinished",
+    "walked",
 ]
 
 
@@ -59,7 +61,7 @@ def _candidates(table: Table, limit: int) -> str:
     base = "".join(f"{condition} AND " for condition in _waiting(table))
     parts = [
         f"{select} FROM {table.sql} AS q WHERE {base}{part.condition} "
-        f"ORDER BY {', '.join(keys(table, 'q.', is_even=part.is_even))} LIMIT {limit} {lock}"
+        f"ORDER BY {', '.join(walked(table, 'q.', part))} LIMIT {limit} {lock}"
         for part in branches(table, *now(table))
     ]
     if len(parts) == 1:
@@ -95,6 +97,35 @@ def keys(table: Table, prefix: str, *, is_even: bool = False) -> Iterator[str]:
             yield f"{prefix}{column.sql}{'' if plain else ' NULLS FIRST'}"
 
 
+def walked(table: Table, prefix: str, part: Part) -> Iterator[str]:
+    """The claim order of one part of a claim for one group, said so that but one index gives it.
+
+    The order of ids is also that of their own index, and where the planner takes the group for most
+    of the table it would walk that, past the rows of all groups. Rows whose lease has ended are few,
+    and sorted: the first column, the same for all of them, is of no index.
+    """
+    if part.lease == "ended":
+        yield f"{prefix}{table.get(Role.LOCKED_UNTIL).sql} IS NULL"
+    elif _goes_by_id(table):
+        yield f"{prefix}{table.get(Role.GROUP).sql}"
+    yield from keys(table, prefix, is_even=part.is_even)
+
+
+def in_group(table: Table, alias: str, group: str) -> str:
+    """That a row is of a group; `walked` is then the order of an index.
+
+    Not by ``=``, where that would have the planner leave the group out of the order.
+    """
+    name = f"{alias}.{table.get(Role.GROUP).sql}"
+    return f"{name} = ANY(ARRAY[{group}])" if _goes_by_id(table) else f"{name} = {group}"
+
+
+def _goes_by_id(table: Table) -> bool:
+    """Whether the ids alone are the order in each group."""
+    others = (Role.PRIORITY, Role.RETRY_AFTER)
+    return table.spec.group is not None and not any(map(table.find, others))
+
+
 def sets(table: Table, threshold: int) -> str:
     """What a claim writes. ``$2``: the expiry."""
     lease, attempt = table.get(Role.LOCKED_UNTIL), table.find(Role.ATTEMPT)
@@ -108,17 +139,13 @@ def sets(table: Table, threshold: int) -> str:
 
 def _waiting(table: Table) -> Iterator[str]:
     if table.spec.group is not None:
-        yield _in_group(table, "q", _named(table))
+        yield in_group(table, "q", _named(table))
     yield from unfinished(table, "q")
 
 
 def _named(table: Table) -> str:
     """The one group that a claim is for."""
     return f"$3::{table.get(Role.GROUP).info.cast}"
-
-
-def _in_group(table: Table, alias: str, group: str) -> str:
-    return f"{alias}.{table.get(Role.GROUP).sql} = {group}"
 
 
 def unfinished(table: Table, alias: str) -> Iterator[str]:
@@ -139,23 +166,37 @@ def _fifo(table: Table, group: str) -> Iterator[str]:
     """
     yield f"q.{table.id.sql} = {head(table, group)}"
     yield together(table, *now(table))
-    yield f"NOT {in_force(table, group)}"
+    yield nothing_in_force(table, group)
 
 
-def in_force(table: Table, group: str) -> str:
-    """That a row of a FIFO group is in work."""
+def nothing_in_force(table: Table, group: str) -> str:
+    """That no row of a FIFO group is in work."""
+    return _no_lease(table, "$1", f"w.{table.get(Role.GROUP).sql} = {group}")
+
+
+def _no_lease(table: Table, now: str, *conditions: str) -> str:
+    """That no row `w` which fits the conditions is under a lease in force.
+
+    The first such lease is asked for rather than whether one exists: a plan that does not know the
+    group takes a third of all leases for later than now, so that it would look for any in the whole
+    table, and find none. By the order there is but the index of leases to go by. Nor can the planner
+    make a join of it.
+    """
     lease = table.get(Role.LOCKED_UNTIL)
-    is_leased = f"w.{lease.sql} > $1::{lease.info.cast}"
-    others = " AND ".join((_in_group(table, "w", group), is_leased, *unfinished(table, "w")))
-    return f"EXISTS (SELECT FROM {table.sql} AS w WHERE {others})"
+    leased = (*conditions, f"w.{lease.sql} > {now}::{lease.info.cast}", *unfinished(table, "w"))
+    return (
+        f"(SELECT w.{lease.sql} FROM {table.sql} AS w WHERE {' AND '.join(leased)} "
+        f"ORDER BY w.{lease.sql} LIMIT 1) IS NULL"
+    )
 
 
 def head(table: Table, group: str) -> str:
     """The id of the first unfinished row of a group."""
-    conditions = " AND ".join((_in_group(table, "h", group), *unfinished(table, "h")))
+    conditions = " AND ".join((in_group(table, "h", group), *unfinished(table, "h")))
     select = f"SELECT h.{table.id.sql} FROM {table.sql} AS h WHERE {conditions}"
     if not is_apart(table, Role.RETRY_AFTER):
-        return f"({select} ORDER BY {', '.join(keys(table, 'h.'))} LIMIT 1)"
+        order = ", ".join(walked(table, "h.", Part("", is_even=False)))
+        return f"({select} ORDER BY {order} LIMIT 1)"
     due, order = table.get(Role.RETRY_AFTER).sql, ", ".join(keys(table, "h.", is_even=True))
     heads = (
         f"({select} AND h.{due} IS {kind} ORDER BY {order} LIMIT 1)"
@@ -164,20 +205,12 @@ def head(table: Table, group: str) -> str:
     return f"COALESCE({', '.join(heads)})"
 
 
-def in_work_elsewhere(table: Table, at: str) -> str:
-    """That another row of row `q`'s group is under a lease in force.
+def alone_in_group(table: Table, now: str) -> str:
+    """That no other row of row `q`'s group is under a lease in force.
 
     Args:
         table: A FIFO table.
-        at: The placeholder of the clock's reading.
+        now: The placeholder of the clock's reading.
     """
-    group, lease = table.get(Role.GROUP).sql, table.get(Role.LOCKED_UNTIL)
-    conditions = " AND ".join(
-        (
-            f"w.{group} = q.{group}",
-            f"w.{table.id.sql} <> q.{table.id.sql}",
-            f"w.{lease.sql} > {at}::{lease.info.cast}",
-            *unfinished(table, "w"),
-        )
-    )
-    return f"EXISTS (SELECT FROM {table.sql} AS w WHERE {conditions})"
+    group, id_ = table.get(Role.GROUP).sql, table.id.sql
+    return _no_lease(table, now, f"w.{group} = q.{group}", f"w.{id_} <> q.{id_}")

@@ -21,7 +21,7 @@ from inboxkit._sql.lease import Row, claim_threshold, largest_attempt
 from inboxkit._sql.statement import Statement, Steps
 from inboxkit._sql.table import Table
 
-from .claim import head, in_force, keys, now, sets, unfinished
+from .claim import head, in_group, keys, nothing_in_force, now, sets, unfinished, walked
 from .guard import lock_name
 
 __all__ = ["PostgresEveryGroup", "look_text", "take_text"]
@@ -159,7 +159,7 @@ def _fifo_heads(table: Table) -> str:
     """Heads that are due, of groups of which nothing is in work."""
     conditions = [together(table, *now(table)) or "true"]
     if table.find(Role.LOCKED_UNTIL) is not None:
-        conditions.append(f"NOT {in_force(table, 'walk.name')}")
+        conditions.append(nothing_in_force(table, "walk.name"))
     return (
         f"JOIN {table.sql} AS q ON q.{table.id.sql} = {head(table, 'walk.name')} "
         f"WHERE {' AND '.join(conditions)}"
@@ -180,18 +180,11 @@ def _key_names(table: Table) -> Iterator[str]:
 
 
 def _first_rows(table: Table, names: str, group: str, *, most: int, lock: str) -> str:
-    base = " AND ".join((f"q.{table.get(Role.GROUP).sql} = {group}", *unfinished(table, "q")))
-    found = list(branches(table, *now(table)))
-    orders = [", ".join(keys(table, "q.", is_even=part.is_even)) for part in found]
-    if is_apart(table, Role.LOCKED_UNTIL):
-        # Rows whose lease has ended are few, and sorted; no index is to give their order, or without
-        # statistics PostgreSQL would walk the whole table by id in search of one.
-        lease = table.get(Role.LOCKED_UNTIL).sql
-        orders[-1] = f"q.{lease} IS NULL, {orders[-1]}"
+    base = " AND ".join((in_group(table, "q", group), *unfinished(table, "q")))
     parts = [
         f"SELECT {names} FROM {table.sql} AS q WHERE {base}{_and(part.condition)} "
-        f"ORDER BY {order} LIMIT {most}{lock}"
-        for part, order in zip(found, orders, strict=True)
+        f"ORDER BY {', '.join(walked(table, 'q.', part))} LIMIT {most}{lock}"
+        for part in branches(table, *now(table))
     ]
     if len(parts) == 1:
         return parts[0]
@@ -220,7 +213,7 @@ def take_text(table: Table, *, threshold: int, most: int) -> str:
         rows = (
             f"SELECT {', '.join(names)}, turn.ahead AS inboxkit_turn FROM {turns} "
             f"JOIN {table.sql} AS q ON q.{table.id.sql} = {head(table, 'turn.name')} "
-            f"WHERE {together(table, *now(table))} AND NOT {in_force(table, 'turn.name')} "
+            f"WHERE {together(table, *now(table))} AND {nothing_in_force(table, 'turn.name')} "
             "FOR UPDATE OF q SKIP LOCKED"
         )
     else:

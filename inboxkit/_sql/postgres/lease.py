@@ -12,7 +12,7 @@ from inboxkit._sql.statement import Statement, Steps, Transaction
 from inboxkit._sql.table import Table
 
 from . import names
-from .claim import claim_text, in_work_elsewhere
+from .claim import alone_in_group, claim_text
 from .guard import guard
 from .held import fence, parameters, relation
 
@@ -82,7 +82,7 @@ class PostgresLease:
             f"JOIN {relation(table, Role.LOCKED_UNTIL)} ON {fence(table)}"
         )
         if table.spec.fifo:
-            kept += f" WHERE NOT {in_work_elsewhere(table, '$5')}"
+            kept += f" WHERE {alone_in_group(table, '$5')}"
         # Not FOR UPDATE: that would also wait for, so here pass over, a row that a foreign key
         # points to from a transaction of the handler's own.
         return (
@@ -104,7 +104,7 @@ class PostgresLease:
             f"JOIN {relation(table, None)} ON {fence(table)}"
         )
         if table.spec.fifo:
-            text += f" WHERE NOT {in_work_elsewhere(table, '$4')}"
+            text += f" WHERE {alone_in_group(table, '$4')}"
         return text
 
     def transaction(self, write: Write, count: int) -> Transaction:  # noqa: ARG002

@@ -1,8 +1,8 @@
 """The row lock form's statements on PostgreSQL.
 
 Locks last as long as the transaction, so a claim must lock no row that it does not take. Where due
-times are looked at in two parts (`branches`), the second part is therefore looked at only when the
-first, whose rows come before, has found nothing; more than one row is claimed in one part.
+times are looked at in two parts (`branches`), the second part therefore locks no more than what the
+first, whose rows come before, has left to be had.
 
 FOR UPDATE rather than FOR NO KEY UPDATE: another transaction can then neither delete the row nor
 point a foreign key at it while it is in work, and would have to wait at its settlement otherwise.
@@ -22,7 +22,7 @@ from inboxkit._sql.statement import Statement, Steps
 from inboxkit._sql.table import Table
 
 from . import names
-from .claim import head, keys, unfinished
+from .claim import head, in_group, unfinished, walked
 from .guard import guard
 from .values import LARGEST
 
@@ -80,19 +80,22 @@ class PostgresRowLock:
             return f"{select}{_and(*self._fifo())} {_LOCK}"
         select += _and(*self._waiting())
         parts = list(branches(table, self._now(), ""))
-        if len(parts) == 1 or limit > 1:
-            whole = parts[0] if len(parts) == 1 else Part(together(table, self._now(), ""), False)
-            return f"{select}{self._due(whole, limit)}"
-        first, second = parts
-        none_before = "NOT EXISTS (SELECT FROM part1)"
+        if len(parts) == 1:
+            return f"{select}{self._due(parts[0], str(limit))}"
+        first, second = (
+            f"{select}{self._due(parts[0], str(limit))}",
+            f"{select}{self._due(parts[1], f'(SELECT {limit} - count(*) FROM part1)')}",
+        )
+        if limit == 1:
+            none_before = "NOT EXISTS (SELECT FROM part1)"
+            second = f"{select}{self._due(parts[1], '1', none_before)}"
         return (
-            f"WITH part1 AS ({select}{self._due(first, limit)}), "
-            f"part2 AS ({select}{self._due(second, limit, none_before)}) "
+            f"WITH part1 AS ({first}), part2 AS ({second}) "
             "SELECT * FROM part1 UNION ALL SELECT * FROM part2"
         )
 
-    def _due(self, part: Part, limit: int, also: str = "") -> str:
-        order = ", ".join(keys(self._table, "q.", is_even=part.is_even))
+    def _due(self, part: Part, limit: str, also: str = "") -> str:
+        order = ", ".join(walked(self._table, "q.", part))
         return f"{_and(part.condition, also)} ORDER BY {order} LIMIT {limit} {_LOCK}"
 
     def _fifo(self) -> Iterator[str]:
@@ -101,7 +104,7 @@ class PostgresRowLock:
 
     def _waiting(self) -> Iterator[str]:
         if self._group is not None:
-            yield f"q.{self._table.get(Role.GROUP).sql} = {self._named()}"
+            yield in_group(self._table, "q", self._named())
         yield from unfinished(self._table, "q")
 
     def _not_aside(self) -> str:

@@ -2,7 +2,7 @@
 WITH part1 AS (SELECT q."id", q."retry_after", q."attempt", q."payload" FROM "app"."mail_jobs" AS q WHERE q."id" <> ALL($1::bigint[]) AND q."retry_after" IS NULL ORDER BY q."retry_after", q."id" LIMIT 1 FOR UPDATE OF q SKIP LOCKED), part2 AS (SELECT q."id", q."retry_after", q."attempt", q."payload" FROM "app"."mail_jobs" AS q WHERE q."id" <> ALL($1::bigint[]) AND q."retry_after" <= $2::timestamp with time zone AND NOT EXISTS (SELECT FROM part1) ORDER BY q."retry_after", q."id" LIMIT 1 FOR UPDATE OF q SKIP LOCKED) SELECT * FROM part1 UNION ALL SELECT * FROM part2;
 
 -- claim ([7], '<now>')
-SELECT q."id", q."retry_after", q."attempt", q."payload" FROM "app"."mail_jobs" AS q WHERE q."id" <> ALL($1::bigint[]) AND (q."retry_after" IS NULL OR q."retry_after" <= $2::timestamp with time zone) ORDER BY q."retry_after" NULLS FIRST, q."id" LIMIT 10 FOR UPDATE OF q SKIP LOCKED;
+WITH part1 AS (SELECT q."id", q."retry_after", q."attempt", q."payload" FROM "app"."mail_jobs" AS q WHERE q."id" <> ALL($1::bigint[]) AND q."retry_after" IS NULL ORDER BY q."retry_after", q."id" LIMIT 10 FOR UPDATE OF q SKIP LOCKED), part2 AS (SELECT q."id", q."retry_after", q."attempt", q."payload" FROM "app"."mail_jobs" AS q WHERE q."id" <> ALL($1::bigint[]) AND q."retry_after" <= $2::timestamp with time zone ORDER BY q."retry_after", q."id" LIMIT (SELECT 10 - count(*) FROM part1) FOR UPDATE OF q SKIP LOCKED) SELECT * FROM part1 UNION ALL SELECT * FROM part2;
 
 -- finish (1,)
 DELETE FROM "app"."mail_jobs" AS q WHERE q."id" = $1::bigint RETURNING q."id";
