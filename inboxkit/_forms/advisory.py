@@ -33,8 +33,12 @@ _log: Final = logging.getLogger("inboxkit")
 _UNLOCK_BOUND: Final = 5.0
 """Seconds for letting a key go although the task is cancelled; then its session is dropped."""
 _FURTHER: Final = 16
-"""How many times more candidates a second look has: rows that somebody's transaction has locked are
-candidates still."""
+"""How many times more rows a second look has."""
+_TRIES: Final = 64
+"""Rows whose key a claim gets, at most, until it can take one: a row may have changed since the key was
+somebody's, and others are locked by somebody's transaction."""
+_ANY: Final = object()
+"""Some key, nobody here knows which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +102,8 @@ class SessionAdvisoryForm:
     async def _claim_one(self, *, wait: bool) -> Claim:
         session = await self._lender.acquire(wait=wait)
         self._claims += 1
-        # As many candidates as keys may be in others' hands here before one is left.
-        most = self._claims + len(self._holds) + len(self._aside)
+        # As many rows as keys may be in others' hands here before one is left.
+        most = self._claims + len(self._holds)
         number = next(self._numbers)
         search = _Search(
             self._table, self._statements, self._claiming, number, most=most, aside=self._aside
@@ -217,10 +221,10 @@ class SessionAdvisoryForm:
 
 
 class _Search:
-    """One claim's way through the candidates.
+    """One claim's way to a row.
 
     Attributes:
-        key: The key that the session may have locked: known before the lock is asked for.
+        key: What the session may have locked: noted before the lock is asked for. None: nothing.
     """
 
     def __init__(
@@ -242,38 +246,25 @@ class _Search:
         self.key: Any = None
 
     def steps(self, reading: Reading) -> Steps[Claim]:
-        """Try candidates in claim order; where all were lost to others, look once more, and further."""
-        for most in (self._most, self._most * _FURTHER):
-            claim, saw_any = yield from self._try_candidates(most, reading)
-            if claim is not None:
-                return claim
-            if not saw_any:
-                break
-        return Claim((), reading)
-
-    def _try_candidates(self, most: int, reading: Reading) -> Steps[tuple[Claim | None, bool]]:
+        """Get a key, and take its row if it is due still; else get that of another row."""
         now = self._table.instant(reading.now)
-        answer = yield self._statements.candidates(now=now, limit=most)
-        self._aside.at(reading.monotonic)  # forgets those whose time is over
-        tried: set[Any] = set()
-        for id, key in answer.rows:
-            if key in tried or self._is_aside(id):
+        aside = list(self._aside.at(reading.monotonic))
+        most = self._most
+        for _ in range(_TRIES):
+            self.key = _ANY
+            answer = yield self._statements.lock(now=now, limit=most, aside=aside)
+            if answer.rows:
+                id, self.key = answer.rows[0]
+                claim = yield from self._take(id, reading, now)
+                if claim is not None:
+                    return claim
+                aside.append(id)
                 continue
-            tried.add(key)
-            self.key = key
-            locked = yield self._statements.lock(key)
-            if not locked.rows[0][0]:
-                self.key = None
-                continue
-            claim = yield from self._take(id, reading, now)
-            if claim is not None:
-                return claim, True
-        return None, bool(answer.rows)
-
-    def _is_aside(self, id: Any) -> bool:
-        return (
-            len(self._aside) > 0 and self._table.id.encode(self._table.id.decode(id)) in self._aside
-        )
+            self.key = None
+            if not self._statements.may_miss or most > self._most:
+                break
+            most *= _FURTHER  # all that it saw may have been lost to others meanwhile
+        return Claim((), reading)
 
     def _take(self, id: Any, reading: Reading, now: Any) -> Steps[Claim | None]:
         try:

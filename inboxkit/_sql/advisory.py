@@ -32,13 +32,20 @@ class SessionKeys(AdvisoryWrites, Protocol):
         """Who holds keys."""
         ...
 
-    def candidates(self, *, now: Any, limit: int) -> Statement:
-        """Read due rows in claim order, id and key; not those whose key the server knows to be
-        locked."""
+    @property
+    def may_miss(self) -> bool:
+        """Whether `lock` looks no further than it has to, and may answer nothing although there is a key."""
         ...
 
-    def lock(self, key: Any) -> Statement:
-        """Try for a key, without waiting; answers whether it was got."""
+    def lock(self, *, now: Any, limit: int, aside: Sequence[Any]) -> Statement:
+        """Get, without waiting, the key of the first due row in claim order whose key can be had; answers
+        id and key, or nothing where it got none.
+
+        Args:
+            now: The clock's reading.
+            limit: Among how many rows whose keys are nobody's it has to look at least.
+            aside: Ids of rows that are passed over.
+        """
         ...
 
     def unlock(self, key: Any) -> Statement:

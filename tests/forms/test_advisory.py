@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from advisory_kit import FINISH, Watched, claim_all, create, end, ids, locks, no_locks, opened
 
 from inboxkit._core.spec import Column
+from inboxkit._sql.mysql.lock_names import try_lock
 from inboxkit.database import Database
 from inboxkit.errors import DatabaseError
 
@@ -230,7 +232,7 @@ CHANGES = {
 }
 
 
-def test_candidate_that_has_changed_is_not_taken_as_it_was(server: Any) -> None:
+def test_row_that_has_changed_when_its_key_is_got_is_not_taken_as_it_was(server: Any) -> None:
     """On SQLite candidates are read, and taken, under one write lock."""
 
     async def test(b: Any) -> None:
@@ -239,7 +241,7 @@ def test_candidate_that_has_changed_is_not_taken_as_it_was(server: Any) -> None:
             await b.insert({"n": 1})
 
             async def change(name: str, text: str = text) -> None:
-                if name == "claim candidates":
+                if name == "claim lock":
                     await b.db.execute(text.format(b.name))
 
             async with opened(b, Watched(b.db, change)) as form:
@@ -262,9 +264,9 @@ def test_rows_that_another_transaction_has_locked_are_passed_over(server: Any) -
     server(test)
 
 
-@pytest.mark.parametrize(("roles", "most"), [({}, 2), ({"priority": None}, 4)], ids=["one", "two"])
-def test_candidates_are_probed_and_not_every_due_row(
-    server: Any, roles: dict[str, Any], most: int
+@pytest.mark.parametrize("roles", [{}, {"priority": None}], ids=["one part", "two parts"])
+def test_one_key_is_locked_and_not_that_of_every_due_row(
+    server: Any, roles: dict[str, Any]
 ) -> None:
     """In parts, where due times and NULLs are looked at apart."""
 
@@ -272,20 +274,49 @@ def test_candidates_are_probed_and_not_every_due_row(
         await create(b, **roles)
         stored = await b.insert(*({} for _ in range(50)))
         await b.db.execute(f"UPDATE {b.name} SET due = NULL WHERE id > {stored[25]}")
-        async with opened(b) as form, b.db.transaction() as tx:
-            now = b.dialect.instant(b.now)
-            probe = form._statements.candidates(now=now, limit=2)
-            found = await tx.fetch(probe.text, *probe.parameters)
-            assert [row[1].rpartition(".")[2] for row in found] == [
-                f"jobs-{id}" for id in stored[26:28]
-            ]
-            # MariaDB's question takes no lock.
-            assert await locks(b) == (0 if b.is_mysql else most)
+        async with opened(b) as form:
+            rows = list((await form.claim(limit=3)).rows)
+            assert ids(rows) == stored[26:29]
+            if b.is_mysql:  # all are asked for, not only those that the form has noted
+                tries = [try_lock("try", form._table, f"jobs-{id}") for id in stored]
+                b.locks |= {(one.text, one.parameters) for one in tries}
+            assert await locks(b) == 3
+            await form.settle([(row.fence, FINISH) for row in rows])
+        await no_locks(b)
 
     server(test)
 
 
-@pytest.mark.parametrize("at", ["claim candidates", "claim lock", "claim"])
+def test_claims_side_by_side_take_a_statement_for_each_step(server: Any) -> None:
+    """However many keys are in others' hands: by the key, the row, its end and the key's end."""
+
+    async def test(b: Any) -> None:
+        await create(b)
+        jobs, names = 40, Counter[str]()
+        await b.insert(*({} for _ in range(jobs)))
+
+        async def note(name: str) -> None:
+            names[name] += 1
+
+        async with opened(b, Watched(b.db, note)) as form, opened(b) as other:
+            (held,) = (await other.claim(limit=1)).rows
+
+            async def work() -> None:
+                while rows := (await form.claim(limit=1)).rows:
+                    assert (await end(form, rows[0])).result == "written"
+
+            async with anyio.create_task_group() as tasks:
+                for _ in range(6):
+                    tasks.start_soon(work)
+            assert (await end(other, held)).result == "written"
+        # Each worker's last claim finds nothing; and a few met a row that was ended just now.
+        assert sum(names.values()) <= (5 if b.is_mysql else 4) * (jobs - 1) * 1.25 + 12, names
+        assert await b.rows("id") == []
+
+    server(test)
+
+
+@pytest.mark.parametrize("at", ["claim lock", "claim"])
 def test_cancelled_claim_leaves_no_lock(bench: Any, at: str) -> None:
     async def test(b: Any) -> None:
         await create(b)
@@ -304,8 +335,8 @@ def test_cancelled_claim_leaves_no_lock(bench: Any, at: str) -> None:
                 await form.claim(limit=1)
         assert scope.cancelled_caught
         await no_locks(b)
-        if not b.is_sqlite:  # a session that had no lock goes on
-            assert watched.sessions[0].is_closed == (at != "claim candidates")
+        if not b.is_sqlite:
+            assert watched.sessions[0].is_closed
         async with opened(b) as form:
             assert len(await claim_all(form)) == 1
 

@@ -33,6 +33,11 @@ _ACTIVE = re.compile(
 )
 
 
+_KEY = re.compile(r" USING utf8mb4\) AS BINARY\) = CAST\(\$(\d+) AS BINARY\)")
+"""In what takes the row of a key that was got: the key's placeholder."""
+_HOLDER = "SELECT IS_USED_LOCK(CONCAT(LOWER(DATABASE()), '.', $1))"
+
+
 async def lock_holders(database: Database) -> list[int]:
     """The session of each advisory lock of this database; on MariaDB and MySQL, which list none, of each
     that its own statements asked for."""
@@ -44,14 +49,13 @@ async def lock_holders(database: Database) -> list[int]:
             "WHERE locktype = 'advisory' AND d.datname = current_database()"
         )
         return [pid for (pid,) in found]
-    asked = {
-        (
-            each.text.replace("GET_LOCK(", "IS_USED_LOCK(").replace(", 0), 0)", "), 0)"),
-            each.parameters,
-        )
-        for each in observed(database).recording.statements()
-        if "GET_LOCK(" in each.text
-    }
+    asked = set()
+    for each in observed(database).recording.statements():
+        if ", 0), 0)" in each.text:  # a guard
+            text = each.text.replace("GET_LOCK(", "IS_USED_LOCK(").replace(", 0), 0)", "), 0)")
+            asked.add((text, each.parameters))
+        elif found := _KEY.search(each.text):
+            asked.add((_HOLDER, (each.parameters[int(found[1]) - 1],)))
     users = [await database.fetch_value(text, *given) for text, given in asked]
     return [session for session in users if session]
 

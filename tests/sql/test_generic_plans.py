@@ -101,8 +101,8 @@ def of_row_lock(table: Table, group: str) -> Iterator[Statement]:
 def of_advisory(table: Table, group: str) -> Iterator[Statement]:
     made = table.dialect.advisory(table, group=group, cap=3)
     assert made.kept_by == "session"
-    for limit in (1, 10):
-        yield made.candidates(now=NOW, limit=limit)
+    for aside in ((), (1, 2)):
+        yield made.lock(now=NOW, limit=10, aside=aside)
     yield made.nobodys([1, 2, 3])
     yield from drive(made.take(5, "jobs-5", now=NOW), table)
     for write in [*WRITES, RELEASE]:

@@ -84,8 +84,8 @@ def statements_of(dialect: Dialect, spec: InboxSpec) -> Iterator[Statement]:
     made = dialect.advisory(table, group="a" if spec.group is not None else None, cap=5)
     now = NOW if dialect.name == "mysql" else "<now>"
     if made.kept_by == "session":
-        yield made.candidates(now=now, limit=3)
-        yield made.lock("<key>")
+        yield made.lock(now=now, limit=3, aside=())
+        yield made.lock(now=now, limit=3, aside=(7, 8))
         steps = made.take(1, "<key>", now=now)
         yield next(steps)
         if table.dialect.name == "mysql" and spec.attempt is not None:

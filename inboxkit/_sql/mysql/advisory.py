@@ -18,10 +18,10 @@ from inboxkit._sql.table import BoundColumn, Table
 
 from .by_id import delete, move, update
 from .claim import counted, unfinished
-from .due import all_of, due_rows, is_due
+from .due import KEY, all_of, due_rows, is_due
 from .held import Parameters
 from .hints import Hints
-from .lock_names import free_lock, lock_name, try_lock
+from .lock_names import free_lock, lock_name
 
 __all__ = ["MysqlAdvisory"]
 
@@ -32,6 +32,7 @@ class MysqlAdvisory:
     """Statements for one queue."""
 
     kept_by: Literal["session"] = "session"
+    may_miss = True
 
     def __init__(self, table: Table, *, group: str | None, cap: int | None) -> None:
         self._table = table
@@ -40,15 +41,23 @@ class MysqlAdvisory:
         self._attempt = table.find(Role.ATTEMPT)
         self._threshold = claim_threshold(cap, largest_attempt(table))
 
-    def candidates(self, *, now: Any, limit: int) -> Statement:
-        """Due rows whose locks nobody has; asking takes none."""
-        values = Parameters()
+    def lock(self, *, now: Any, limit: int, aside: Sequence[Any]) -> Statement:
+        """A lock of the session, got from a list of rows whose locks nobody has; asking that takes none."""
+        # The limit is a literal, so it is rounded up: few texts.
+        limit = 1 << (limit - 1).bit_length()
+        values, id_ = Parameters(), self._table.id.sql
         at, group = self._places(now, values)
         key = self._key(values)
-        name = lock_name(self._table, key, values)
-        free = f"IS_USED_LOCK({name}) IS NULL"
-        text = due_rows(self._table, now=at, group=group, limit=limit, also=free, key=key)
-        return Statement("claim candidates", text, values.values)
+        free = f"IS_USED_LOCK({lock_name(self._table, key, values)}) IS NULL"
+        if aside:
+            free += f" AND q.{id_} NOT IN ({values.add_all(aside)})"
+        # LIMIT makes the list before any lock is asked for.
+        due = due_rows(self._table, now=at, group=group, limit=limit, also=free, key=key)
+        name = lock_name(self._table, f"due.{KEY}", values)
+        text = (
+            f"SELECT due.{id_}, due.{KEY} FROM ({due}) AS due WHERE GET_LOCK({name}, 0) = 1 LIMIT 1"
+        )
+        return Statement("claim lock", text, values.values)
 
     def nobodys(self, ids: Sequence[Any]) -> Statement:
         """Who gets the key after this finds the row locked, and leaves it alone."""
@@ -60,10 +69,6 @@ class MysqlAdvisory:
             f"WHERE IS_USED_LOCK({name}) IS NULL AND q.{id_} IN ({values.add_all(ids)})"
         )
         return Statement("dead probe", text, values.values)
-
-    def lock(self, key: Any) -> Statement:
-        """A lock of the session."""
-        return try_lock("claim lock", self._table, key)
 
     def unlock(self, key: Any) -> Statement:
         """Answers 0 where the session did not hold it."""

@@ -16,9 +16,10 @@ from inboxkit._sql.table import Table
 from .claim import order, waiting
 from .hints import Hints
 
-__all__ = ["all_of", "due_rows", "is_due", "lock_of"]
+__all__ = ["KEY", "all_of", "due_rows", "is_due", "lock_of"]
 
-_KEY: Final = "inboxkit_key"
+KEY: Final = "inboxkit_key"
+"""What `due_rows` calls what is selected besides."""
 _KEYS: Final = (Role.PRIORITY, Role.RETRY_AFTER, Role.ID)
 
 
@@ -43,7 +44,7 @@ def due_rows(
         key: What to select for each row besides.
         hints: The indexes to go by; None: what the optimizer takes.
     """
-    id_, named = f"q.{table.id.sql}", f", {key} AS {_KEY}" if key else ""
+    id_, named = f"q.{table.id.sql}", f", {key} AS {KEY}" if key else ""
     base = (*waiting(table, group), also)
     parts = list(branches(table, now, now))
     by = ["" if hints is None else hints.waiting(part) for part in parts]
@@ -60,7 +61,7 @@ def due_rows(
         for part, hint in zip(parts, by, strict=True)
     )
     return (
-        f"SELECT {id_}{f', q.{_KEY}' if key else ''} FROM ({union}) AS q "
+        f"SELECT {id_}{f', q.{KEY}' if key else ''} FROM ({union}) AS q "
         f"ORDER BY {order(table, 'q')} LIMIT {limit}"
     )
 

@@ -1,8 +1,9 @@
 """The advisory lock form's statements on PostgreSQL.
 
-Candidates are probed above the ordered subselect, which OFFSET 0 keeps as it is: in one condition
-with the others the probe would lock the key of every due row. It takes shared locks, which end with
-the statement, so that two claims that look at the same rows do not hide them from each other.
+A claim tries for the keys of due rows in claim order until it has got one, all in one statement: claims
+side by side each go past what the others have, where after a list of candidates they would all try
+for the same one. The keys are tried above the ordered subselect, which OFFSET 0 keeps as it is: in one
+condition with the others it would lock the key of every due row. UNION ALL answers part after part.
 
 Keys are hashed under the collation "C": a column's own may be nondeterministic and then hash
 otherwise than the same text in a parameter.
@@ -10,7 +11,7 @@ otherwise than the same text in a parameter.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, Literal
 
 from inboxkit._core.lock_key import parse_key
@@ -28,7 +29,6 @@ from .values import LARGEST
 __all__ = ["PostgresAdvisory"]
 
 _HASH: Final = 'hashtextextended({} COLLATE "C", 0)'
-_LOCK: Final = f"SELECT pg_try_advisory_lock({_HASH.format('$1::text')})"
 _UNLOCK: Final = f"SELECT pg_advisory_unlock({_HASH.format('$1::text')})"
 _BY_JSON: Final = frozenset({"timestamp without time zone", "date"})
 
@@ -37,6 +37,7 @@ class PostgresAdvisory:
     """Statements for one queue; texts are made once."""
 
     kept_by: Literal["session"] = "session"
+    may_miss = False
 
     def __init__(self, table: Table, *, group: str | None, cap: int | None) -> None:
         self._table = table
@@ -45,54 +46,32 @@ class PostgresAdvisory:
         largest = "bigint" if self._attempt is None else self._attempt.info.family
         self._threshold = claim_threshold(cap, LARGEST[largest])
         self._key = _key(table)
-        self._candidates: dict[int, tuple[str, _Places]] = {}
+        self._lock = self._lock_text()
         self._take = self._take_text()
         self._writes: dict[Write, str] = {}
 
-    def candidates(self, *, now: Any, limit: int) -> Statement:
-        """Due rows whose keys nobody has locked."""
-        # The limit is a literal, so it is rounded up: few texts, which the server then knows.
-        limit = 1 << (limit - 1).bit_length()
-        made = self._candidates.get(limit)
-        if made is None:
-            made = self._candidates[limit] = self._candidates_text(limit)
-        text, places = made
-        return Statement("claim candidates", text, places.values(now=now, group=self._group))
+    def lock(self, *, now: Any, limit: int, aside: Sequence[Any]) -> Statement:  # noqa: ARG002
+        """It stops at the first key that it gets, however far that is."""
+        text, places = self._lock
+        given = places.values(now=now, group=self._group, aside=list(aside))
+        return Statement("claim lock", text, given)
 
-    def _candidates_text(self, limit: int) -> tuple[str, _Places]:
+    def _lock_text(self) -> tuple[str, _Places]:
         table, places = self._table, _Places()
-        conditions = list(self._waiting(places))
-        due = table.find(Role.RETRY_AFTER)
+        id_, due = table.id, table.find(Role.RETRY_AFTER)
+        others = f"q.{id_.sql} <> ALL({places('aside', f'{id_.info.cast}[]')})"
+        conditions = [*self._waiting(places), others]
         now = "" if due is None else places("now", due)
         parts = [
-            self._probed(part.condition, conditions, walked(table, "q.", part), limit)
+            f"SELECT q.{id_.sql}, {self._key} FROM {table.sql} AS q"
+            f"{_all(*conditions, part.condition)} ORDER BY {', '.join(walked(table, 'q.', part))} OFFSET 0"
             for part in branches(table, now, "")
         ]
-        if len(parts) == 1:
-            return f"SELECT found.id, found.key FROM ({parts[0]}) AS found", places
-        assert due is not None
-        union = " UNION ALL ".join(f"({part})" for part in parts)
+        ready = parts[0] if len(parts) == 1 else " UNION ALL ".join(f"({part})" for part in parts)
         return (
-            f"SELECT found.id, found.key FROM ({union}) AS found "
-            f"ORDER BY found.due NULLS FIRST, found.id LIMIT {limit}"
+            f"SELECT ready.id, ready.key FROM ({ready}) AS ready(id, key) "
+            f"WHERE pg_try_advisory_lock({_HASH.format('ready.key')}) LIMIT 1"
         ), places
-
-    def _probed(
-        self, condition: str, conditions: Sequence[str], order: Iterable[str], limit: int
-    ) -> str:
-        """Rows of one part of the claim whose keys nobody has locked."""
-        table = self._table
-        due = table.find(Role.RETRY_AFTER)
-        columns, names = [f"q.{table.id.sql}", self._key], ["id", "key"]
-        if due is not None:
-            columns.append(f"q.{due.sql}")
-            names.append("due")
-        return (
-            f"SELECT * FROM (SELECT {', '.join(columns)} FROM {table.sql} AS q"
-            f"{_all(*conditions, condition)} ORDER BY {', '.join(order)} OFFSET 0) "
-            f"AS ready({', '.join(names)}) "
-            f"WHERE pg_try_advisory_xact_lock_shared({_HASH.format('ready.key')}) LIMIT {limit}"
-        )
 
     def nobodys(self, ids: Sequence[Any]) -> Statement:
         """A shared lock until the transaction ends keeps claims away."""
@@ -103,10 +82,6 @@ class PostgresAdvisory:
             f"WHERE pg_try_advisory_xact_lock_shared({_HASH.format('ready.key')})"
         )
         return Statement("dead probe", text, (list(ids),))
-
-    def lock(self, key: Any) -> Statement:
-        """A lock of the session, not of a transaction."""
-        return Statement("claim lock", _LOCK, (key,))
 
     def unlock(self, key: Any) -> Statement:
         """Answers false where the session did not hold it."""
