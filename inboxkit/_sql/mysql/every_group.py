@@ -4,9 +4,13 @@ A claim is one transaction: it looks which groups have a due head, locks due row
 claim of a single group does, and leases them. Of FIFO groups it takes the heads one by one, each with
 the check that nobody else is at the group.
 
-The look goes from group to group by the index. Neither server joins a row with the best of several
-parts of a table (MariaDB has no LATERAL), so each part's best row is found by its id, and the best of
-them by a window.
+The look goes from group to group by the index, which both servers do for a GROUP BY; a subselect for the
+group behind another's name would begin at the first one each time. Neither server joins a row with the
+best of several parts of a table (MariaDB has no LATERAL), so each part's best row is found by its id,
+and the best of them by a window. There they find rows of a group by its name alone, never by a range of
+times behind it, so that no condition on times may stand between them and the first row that is wanted:
+the walk answers each group's least and greatest end of a lease, and a first due time is judged once the
+row is found.
 """
 
 from __future__ import annotations
@@ -17,14 +21,14 @@ from typing import Any, Final
 
 from inboxkit._core.rounds import Turn
 from inboxkit._core.spec import Role
-from inboxkit._sql.branches import branches, is_apart, together
+from inboxkit._sql.branches import branches, together
 from inboxkit._sql.every_group import Look, Others
 from inboxkit._sql.lease import Row
 from inboxkit._sql.statement import Statement, Steps
 from inboxkit._sql.table import Table
 from inboxkit.errors import DialectError
 
-from .claim import head, in_group, order, unfinished, without
+from .claim import in_group, order, unfinished, without
 from .held import Parameters
 from .lease import MysqlLease
 
@@ -67,12 +71,7 @@ class MysqlEveryGroup:
         """Go from group to group."""
         values = Parameters()
         at = values.add(now) if self._has_times() else ""
-        after = None if look.after is None else values.add(look.after)
-        first = self._next(after)
-        walk = (
-            f"SELECT {first}, 1 UNION ALL SELECT {self._next('walk.name')}, walk.step + 1 "
-            f"FROM walk WHERE walk.name IS NOT NULL AND walk.step < {STEPS}"
-        )
+        walk = self._walk(None if look.after is None else values.add(look.after))
         keys = [column.sql for role in _KEYS if (column := self._table.find(role)) is not None]
         places = ", ".join(f"heads.{key}" for key in keys)
         heads = " UNION ALL ".join(
@@ -92,64 +91,87 @@ class MysqlEveryGroup:
             f"FROM ({heads}) AS heads) AS best WHERE best.nth = 1{is_ours} "
             f"ORDER BY place LIMIT {int(look.limit)}"
         )
-        stop = f"SELECT (SELECT walk.name FROM walk WHERE walk.step = {STEPS}) AS name"
+        stop = f"SELECT (SELECT MAX(walk.name) FROM walk HAVING COUNT(*) = {STEPS}) AS name"
         text = (
-            f"WITH RECURSIVE walk(name, step) AS ({walk}) "
+            f"WITH walk AS ({walk}) "
             f"SELECT found.name, found.is_served, stop.name FROM ({stop}) AS stop "
             f"LEFT JOIN ({found}) AS found ON TRUE ORDER BY found.place"
         )
         return Statement("claim look", text, values.values)
 
-    def _next(self, name: str | None) -> str:
-        """The group that follows; each index that holds some of the rows is asked by itself."""
+    def _walk(self, after: str | None) -> str:
+        """The groups that follow, each with the first end of a lease where that is wanted."""
         group, table = self._group.sql, self._table
-        behind = f"q.{group} IS NOT NULL" if name is None else f"q.{group} > {name}"
-        nexts = [
-            f"(SELECT q.{group} FROM {table.sql} AS q "
-            f"WHERE {' AND '.join((behind, *part, *unfinished(table, 'q')))} "
-            f"ORDER BY q.{group} LIMIT 1)"
-            for part in self._parts()
-        ]
-        if len(nexts) == 1:
-            return nexts[0]
-        one, other = nexts
-        # LEAST is NULL where one of them is.
-        return f"COALESCE(LEAST({one}, {other}), {one}, {other})"
-
-    def _parts(self) -> Iterator[tuple[str, ...]]:
-        if self._table.spec.fifo or not is_apart(self._table, Role.LOCKED_UNTIL):
-            yield ()
-            return
-        lease = self._table.get(Role.LOCKED_UNTIL).sql
-        yield (f"q.{lease} IS NULL",)
-        yield (f"q.{lease} IS NOT NULL",)
+        behind = f"q.{group} IS NOT NULL" if after is None else f"q.{group} > {after}"
+        first_end = ""
+        if self._has_lease and not table.spec.fifo:
+            first_end = f", MIN(q.{table.get(Role.LOCKED_UNTIL).sql}) AS first_end"
+        return (
+            f"SELECT q.{group} AS name{first_end} FROM {table.sql} AS q "
+            f"WHERE {' AND '.join((behind, *unfinished(table, 'q')))} "
+            f"GROUP BY q.{group} ORDER BY q.{group} LIMIT {STEPS}"
+        )
 
     def _heads(self, now: str, aside: Sequence[str]) -> Iterator[tuple[str, ...]]:
         """Conditions on a row `q` that may be a group's head and due, by parts of the table."""
         table, id_ = self._table, self._table.id.sql
         if table.spec.fifo:
             is_due = together(table, now, now)
-            its_head = head(table, "walk.name", *without(table, "h", aside))
-            first = (f"q.{id_} = {its_head}", *((is_due,) if is_due else ()))
-            if not self._has_lease:
-                yield first
-                return
-            lease = table.get(Role.LOCKED_UNTIL).sql
-            in_work = (in_group(table, "w", "walk.name"), f"w.{lease} > {now}")
-            others = " AND ".join((*in_work, *unfinished(table, "w"), *without(table, "w", aside)))
-            yield (*first, f"NOT EXISTS (SELECT 1 FROM {table.sql} AS w WHERE {others})")
+            first = (f"q.{id_} = {self._first(aside)}", *((is_due,) if is_due else ()))
+            yield (*first, f"NOT {self._in_work(now, aside)}") if self._has_lease else first
             return
-        for part in branches(table, now, now):
-            due = (part.condition,) if part.condition else ()
-            base = (
-                in_group(table, "q", "walk.name"),
-                *unfinished(table, "q"),
-                *without(table, "q", aside),
-                *due,
-            )
-            keys = order(table, "q", has_due=not part.has_no_due)
-            best = f"FROM {table.sql} AS q WHERE {' AND '.join(base)} ORDER BY {keys} LIMIT 1"
-            yield (f"q.{id_} = (SELECT q.{id_} {best})",)
+        parts = list(branches(table, now, now))
+        if table.find(Role.PRIORITY) is None:
+            # The first of all that are free is due, or none of them is.
+            is_apart = parts[-1].lease == "ended"
+            free = f"q.{table.get(Role.LOCKED_UNTIL).sql} IS NULL" if is_apart else ""
+            if self._has_lease and not is_apart:
+                free = together(table, now, now)
+            found = self._first(aside, free, is_free=is_apart)
+            yield (f"q.{id_} = {found}", together(table, now, now) or "TRUE")
+            parts = [part for part in parts if part.lease == "ended"]
+        for part in parts:
+            found = self._first(aside, part.condition, is_free=part.lease == "free")
+            if part.lease == "ended":
+                found = f"IF(walk.first_end <= {now}, {found}, NULL)"
+            yield (f"q.{id_} = {found}",)
+
+    def _first(self, aside: Sequence[str], part: str = "", *, is_free: bool = False) -> str:
+        """The id of the first row of a group. Its order names all that the index has before it, which
+        is the same in all rows: only then MySQL takes it from there, where MariaDB then sorts.
+
+        Args:
+            aside: Placeholders of ids that are passed over.
+            part: A condition on row `q`; empty for none.
+            is_free: None of the rows has a lease.
+        """
+        table = self._table
+        where = " AND ".join((*self._of_group("q", aside), *([part] if part else ())))
+        roles = [Role.GROUP, Role.PROCESSED_AT, *([Role.LOCKED_UNTIL] if is_free else [])]
+        before = [column for role in roles if (column := table.find(role)) is not None]
+        even = "".join(f"q.{column.sql}, " for column in before if table.info.server == "mysql")
+        return (
+            f"(SELECT q.{table.id.sql} FROM {table.sql} AS q "
+            f"WHERE {where} ORDER BY {even}{order(table, 'q')} LIMIT 1)"
+        )
+
+    def _in_work(self, now: str, aside: Sequence[str]) -> str:
+        """That a row of the group is under a lease in force: the one that ends last is."""
+        table = self._table
+        roles = (Role.GROUP, Role.PROCESSED_AT, Role.LOCKED_UNTIL)
+        names = [f"w.{column.sql}" for role in roles if (column := table.find(role)) is not None]
+        last = (
+            f"SELECT {names[-1]} FROM {table.sql} AS w "
+            f"WHERE {' AND '.join(self._of_group('w', aside))} "
+            f"ORDER BY {', '.join(f'{name} DESC' for name in names)} LIMIT 1"
+        )
+        return f"COALESCE(({last}) > {now}, FALSE)"
+
+    def _of_group(self, alias: str, aside: Sequence[str]) -> Iterator[str]:
+        """What a row has to be that the walk's group may have to offer."""
+        yield in_group(self._table, alias, "walk.name")
+        yield from unfinished(self._table, alias)
+        yield from without(self._table, alias, aside)
 
     def _is_ours(self, name: str, others: Sequence[str], values: Parameters) -> Iterator[str]:
         if others:
