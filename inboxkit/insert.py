@@ -135,7 +135,7 @@ async def _insert_on_own(
         now=await _now(connection, spec, rows),
     )
     ids: list[Any] = await connection.run(script)
-    places = {_place(row): None for row in rows}
+    places = _places(spec, rows)
     if channel is not None:
         await tell(connection, channel, [group for group, _ in places])
 
@@ -159,8 +159,8 @@ async def _now(connection: Connection, spec: InboxSpec, rows: list[NewRow]) -> d
     return connection.clock.now()
 
 
-def _place(row: NewRow) -> tuple[str | None, datetime | None]:
-    spec = row.spec
-    group = row.values.get(spec.group.name) if spec.group is not None else None
-    due = row.values.get(spec.retry_after.name) if spec.retry_after is not None else None
-    return group, due
+def _places(spec: InboxSpec, rows: list[NewRow]) -> Iterable[tuple[str | None, datetime | None]]:
+    """Each group and due time that rows were given, once, in order."""
+    group = "" if spec.group is None else spec.group.name
+    due = "" if spec.retry_after is None else spec.retry_after.name
+    return dict.fromkeys((row.values.get(group), row.values.get(due)) for row in rows)

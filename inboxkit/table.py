@@ -22,6 +22,7 @@ from inboxkit._core.roles import AUTOMATIC, MISSING, Missing, Role
 from inboxkit._core.rows import (
     NewRow,
     check_names,
+    completed,
     encode_payload,
     missing_columns,
     with_defaults,
@@ -225,16 +226,17 @@ def new_row(row: Inbox | NewRow) -> NewRow:
         )
     spec = row.spec
     unreadable = getattr(row, "_unreadable", None)
-    values = {
-        column.name: vars(row)[name]
+    if unreadable is None:
+        return NewRow(spec, completed(spec, vars(row)))
+    own = {
+        name: column
         for name, column in spec.names.items()
-        if name in vars(row)
-        and (unreadable is None or not (column.generated or spec.role_of(column) in AUTOMATIC))
+        if not (column.generated or spec.role_of(column) in AUTOMATIC)
     }
-    for name, error in (unreadable or {}).items():
-        column = spec.names[name]
-        if not (column.generated or spec.role_of(column) in AUTOMATIC):
+    for name, error in unreadable.items():
+        if name in own:
             raise error.with_traceback(None)
+    values = {column.name: vars(row)[name] for name, column in own.items() if name in vars(row)}
     return NewRow(spec, with_defaults(spec, values))
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from inboxkit.errors import EncodeError
 
@@ -18,10 +18,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NewRow",
+    "RowPlan",
     "check_names",
+    "completed",
     "compose",
     "encode_payload",
     "missing_columns",
+    "plan_of",
     "with_defaults",
 ]
 
@@ -37,6 +40,46 @@ class NewRow:
     def __repr__(self) -> str:
         shown = "".join(f", {name}={shorten(value)}" for name, value in self.values.items())
         return f"NewRow({self.spec.name!r}{shown})"
+
+
+_Fill: TypeAlias = tuple[str, str, bool, Any, Callable[[], Any] | None]
+"""By which name a value is given, the column's own, whether it is left out without one, and what it then
+is: a value, or what a function makes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowPlan:
+    """What is asked of a description for each new row, found once."""
+
+    by_column: tuple[_Fill, ...]
+    """Every column, in order, given by its own name."""
+    by_field: tuple[_Fill, ...]
+    """The same, given by the name that Python code uses."""
+    givable: frozenset[str]
+    """Names, as Python code uses them, of what a caller may give beside a message."""
+
+
+def plan_of(spec: InboxSpec) -> RowPlan:
+    """Make it."""
+    by_column = tuple(_fill(role, column) for role, column in spec.roles())
+    by_field = tuple(
+        (spec.field_of(column), *fill[1:])
+        for (_role, column), fill in zip(spec.roles(), by_column, strict=True)
+    )
+    kept_back = {Role.PAYLOAD, *AUTOMATIC}
+    givable = {
+        name
+        for name, column in spec.names.items()
+        if not column.generated and spec.role_of(column) not in kept_back
+    }
+    return RowPlan(by_column, by_field, frozenset(givable))
+
+
+def _fill(role: Role, column: Column) -> _Fill:
+    value = column.default
+    if value is MISSING and column.default_factory is None and role in AUTOMATIC:
+        value = AUTOMATIC[role]
+    return column.name, column.name, column.generated, value, column.default_factory
 
 
 def compose(spec: InboxSpec, message: Any, columns: Mapping[str, Any]) -> NewRow:
@@ -66,12 +109,14 @@ def compose(spec: InboxSpec, message: Any, columns: Mapping[str, Any]) -> NewRow
     return NewRow(spec, with_defaults(spec, values))
 
 
-def check_names(spec: InboxSpec, given: Iterable[str], *, what: str = "of()") -> None:
+def check_names(spec: InboxSpec, given: Collection[str], *, what: str = "of()") -> None:
     """Refuse names that a new row of this table cannot be given.
 
     Raises:
         TypeError: The first of them, with what the caller may have meant.
     """
+    if spec.plan.givable.issuperset(given):
+        return
     for name in given:
         column = spec.names.get(name)
         if column is None:
@@ -149,21 +194,33 @@ def with_defaults(spec: InboxSpec, values: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         TypeError: A column has neither a value nor a default.
     """
+    return _completed(spec, values, spec.plan.by_column)
+
+
+def completed(spec: InboxSpec, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same of values by the names that Python code uses; others are left out."""
+    return _completed(spec, values, spec.plan.by_field)
+
+
+def _completed(
+    spec: InboxSpec, values: Mapping[str, Any], fills: Iterable[_Fill]
+) -> dict[str, Any]:
     complete: dict[str, Any] = {}
     missing: list[str] = []
-    for role, column in spec.roles():
-        if column.name in values:
-            complete[column.name] = values[column.name]
-        elif column.generated:
+    for given, name, is_left_out, value, factory in fills:
+        if given in values:
+            complete[name] = values[given]
+        elif is_left_out:
             continue
-        elif column.has_default:
-            complete[column.name] = column.make_default()
-        elif role in AUTOMATIC:
-            complete[column.name] = AUTOMATIC[role]
+        elif factory is not None:
+            complete[name] = factory()
+        elif value is not MISSING:
+            complete[name] = value
         else:
-            missing.append(_describe(spec, role, column))
+            missing.append(name)
     if missing:
-        raise TypeError(f"a row of table {spec.name!r} needs a value for {' and '.join(missing)}")
+        needs = [_describe(spec, *pair) for pair in spec.roles() if pair[1].name in missing]
+        raise TypeError(f"a row of table {spec.name!r} needs a value for {' and '.join(needs)}")
     return complete
 
 

@@ -12,7 +12,7 @@ from inboxkit.errors import DeclarationError
 from .annotations import show
 from .lock_key import KeyField, parse_key
 from .roles import AUTOMATIC, MISSING, Column, Role, type_error
-from .rows import NewRow, compose
+from .rows import NewRow, RowPlan, compose, plan_of
 
 __all__ = ["MISSING", "ClaimFormName", "Column", "InboxSpec", "PayloadCodec", "Role"]
 
@@ -93,14 +93,26 @@ class InboxSpec:
     codec: PayloadCodec | None = field(default=None, kw_only=True)
     fields: Mapping[str, str] = field(default_factory=dict, kw_only=True, hash=False)
     names: Mapping[str, Column] = field(init=False, repr=False, compare=False)
+    _described: tuple[tuple[Role, Column], ...] = field(init=False, repr=False, compare=False)
+    _roles: Mapping[str, Role] = field(init=False, repr=False, compare=False)
+    _fields: Mapping[str, str] = field(init=False, repr=False, compare=False)
+    plan: RowPlan = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", tuple(self.columns))
         object.__setattr__(self, "fields", types.MappingProxyType(dict(self.fields)))
+        found = [(role, getattr(self, attribute)) for attribute, role in _ROLE_FIELDS]
+        described = [pair for pair in found if pair[1] is not None]
+        described += [(Role.DATA, column) for column in self.columns]
+        object.__setattr__(self, "_described", tuple(described))
+        fields = {name: python for python, name in reversed(tuple(self.fields.items()))}
+        object.__setattr__(self, "_fields", fields)
         _check(self)
-        names = {self.field_of(column): column for _role, column in self.roles()}
+        object.__setattr__(self, "_roles", {column.name: role for role, column in described})
+        names = {self.field_of(column): column for _role, column in described}
         object.__setattr__(self, "names", types.MappingProxyType(names))
         _check_names(self)
+        object.__setattr__(self, "plan", plan_of(self))
 
     @property
     def name(self) -> str:
@@ -130,12 +142,7 @@ class InboxSpec:
 
     def roles(self) -> Iterator[tuple[Role, Column]]:
         """Every described column with its role, data columns last."""
-        for attribute, role in _ROLE_FIELDS:
-            column = getattr(self, attribute)
-            if column is not None:
-                yield role, column
-        for column in self.columns:
-            yield Role.DATA, column
+        return iter(self._described)
 
     def column_of(self, name: str) -> tuple[Role, Column] | None:
         """Find a column by the name that Python code uses for it, or by its own."""
@@ -144,13 +151,11 @@ class InboxSpec:
 
     def role_of(self, column: Column) -> Role:
         """The role of one of this table's columns."""
-        return next(role for role, other in self.roles() if other.name == column.name)
+        return self._roles[column.name]
 
     def field_of(self, column: Column) -> str:
         """The name that Python code uses for `column`."""
-        return next(
-            (python for python, name in self.fields.items() if name == column.name), column.name
-        )
+        return self._fields.get(column.name, column.name)
 
 
 def _check(spec: InboxSpec) -> None:

@@ -72,6 +72,8 @@ def text(*, nul: bool) -> Convert:
     """Encode a str that is valid Unicode; with NUL characters only where `nul`."""
 
     def encode(value: Any) -> str:
+        if type(value) is str and value.isascii() and (nul or "\0" not in value):
+            return value
         if isinstance(value, enum.Enum):
             value = value.value
         expect(value, str)
@@ -92,6 +94,8 @@ def text(*, nul: bool) -> Convert:
 
 def binary(value: Any) -> bytes:
     """Encode bytes."""
+    if type(value) is bytes:
+        return value
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
     return bytes(expect(value, bytes))

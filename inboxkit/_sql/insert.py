@@ -6,12 +6,13 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from inboxkit._core.rows import NewRow
 from inboxkit._core.spec import InboxSpec, Role
 from inboxkit.errors import EncodeError
 
+from .convert import MisfitError
 from .dialect import Dialect
 from .info import TableInfo
 from .statement import Reading, Script, Statement, Steps
@@ -47,6 +48,8 @@ class Insert:
         """Write them; returns the ids in the order of the rows, None for one that was ignored."""
         dialect = self.table.dialect
         ids = yield from dialect.inserted(self.table, self.columns, self.rows, ignore=self.ignore)
+        if self.table.id.converter.decode is None:
+            return ids
         return [None if id is None else self.table.id.decode(id) for id in ids]
 
 
@@ -120,15 +123,13 @@ def insert_statements(
     now: datetime | None,
 ) -> list[Insert]:
     """The statements that write rows; see `insert`."""
-    table = bind(dialect, spec, info)
+    table = _bound(dialect, spec, info)
     encoder = _Encoder(table, now)
-    encoded = [encoder.encode(row) for row in rows]
     inserts: list[Insert] = []
     # Neighbours with the same columns share a statement. Rows further apart do not: the database
     # gives ids in the order of the statements, and the ids are the order of the claims.
-    for names, run in itertools.groupby(encoded, key=tuple):
+    for names, values in encoder.runs(rows):
         columns = [column for column in table.columns if column.name in names]
-        values = [[row[column.name] for column in columns] for row in run]
         ignore = on_conflict == "ignore"
         size = dialect.rows_at_once(table, columns, ignore=ignore)
         for chunk in _chunks(values, size, dialect.bytes_at_once):
@@ -136,18 +137,44 @@ def insert_statements(
     return inserts
 
 
-def _chunks(rows: list[list[Any]], size: int, most: int | None) -> Iterator[list[list[Any]]]:
-    chunk: list[list[Any]] = []
+_MOST_BOUND: Final = 256
+_tables: Final[dict[tuple[str, int, int], Table]] = {}
+"""Tables by dialect, description and what the database said, each by identity; they keep both alive."""
+
+
+def _bound(dialect: Dialect, spec: InboxSpec, info: TableInfo | None) -> Table:
+    """What `bind` makes, made once."""
+    key = (dialect.name, id(spec), id(info))
+    table = _tables.get(key)
+    if table is None:
+        if len(_tables) >= _MOST_BOUND:
+            _tables.clear()
+        table = _tables[key] = bind(dialect, spec, info)
+    return table
+
+
+def _chunks(
+    rows: Sequence[Sequence[Any]], size: int, most: int | None
+) -> Iterator[Sequence[Sequence[Any]]]:
+    if most is None:
+        for start in range(0, len(rows), size):
+            yield rows[start : start + size]
+        return
+    chunk: list[Sequence[Any]] = []
     total = 0
     for row in rows:
-        length = 0 if most is None else sum(len(v) for v in row if isinstance(v, str | bytes))
-        if chunk and (len(chunk) == size or (most is not None and total + length > most)):
+        length = sum(len(v) for v in row if isinstance(v, str | bytes))
+        if chunk and (len(chunk) == size or total + length > most):
             yield chunk
             chunk, total = [], 0
         chunk.append(row)
         total += length
     if chunk:
         yield chunk
+
+
+_Run: TypeAlias = tuple[Sequence[str], Sequence[Sequence[Any]]]
+"""Names of columns, in the description's order, and rows of their driver values."""
 
 
 class _Encoder:
@@ -159,6 +186,49 @@ class _Encoder:
         due = table.find(Role.RETRY_AFTER)
         self._due = due if due is not None and not due.column.generated else None
         self._now = None if self._due is None or now is None else self._due.encode(now)
+
+    def runs(self, rows: Sequence[NewRow]) -> Iterator[_Run]:
+        """Neighbours with the same columns together, encoded.
+
+        Raises:
+            EncodeError: Of the first row with a value that does not fit.
+        """
+        given = rows[0].values.keys() if rows else ()
+        if rows and all(row.values.keys() == given for row in rows):
+            run = self._by_columns(rows)
+            if run is not None:
+                yield run
+                return
+        encoded = [self.encode(row) for row in rows]
+        for names, run_of in itertools.groupby(encoded, key=tuple):
+            yield names, [tuple(row.values()) for row in run_of]
+
+    def _by_columns(self, rows: Sequence[NewRow]) -> _Run | None:
+        """Rows of the same columns, column by column; None where each has to be looked at."""
+        given, due = rows[0].values.keys(), self._due
+        if not given <= self._columns.keys():
+            return None
+        names: list[str] = []
+        columns: list[list[Any]] = []
+        for name, column in self._columns.items():
+            if name in given:
+                encode = column.converter.encode
+                values = [row.values[name] for row in rows]
+                try:
+                    values = [None if value is None else encode(value) for value in values]
+                except MisfitError:
+                    return None  # which is said of the first such row
+            elif column is due and self._now is not None:
+                values = [None] * len(rows)
+            else:
+                continue
+            if due is not None and column is due and None in values:
+                if self._now is None and not due.info.nullable and due.info.has_default:
+                    return None
+                values = [self._now if value is None else value for value in values]
+            names.append(name)
+            columns.append(values)
+        return names, list(zip(*columns, strict=True)) if columns else [()] * len(rows)
 
     def encode(self, row: NewRow) -> dict[str, Any]:
         """A row's driver values by column name, in the description's order."""
@@ -188,6 +258,7 @@ class _Encoder:
         """Due now: by our clock; else as NULL, else by the column's own default."""
         if self._now is not None:
             encoded[due.name] = self._now
+            encoded = {name: encoded[name] for name in self._columns if name in encoded}
         elif not due.info.nullable and due.info.has_default:
             encoded.pop(due.name, None)
         return encoded

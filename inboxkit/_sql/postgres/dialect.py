@@ -104,7 +104,7 @@ class Postgres:
                 arrays = ", ".join(f"${n}::{one.info.cast}[]" for n, one in enumerate(columns, 1))
                 # The rows are inserted, and answered, in the arrays' order.
                 text += f"SELECT * FROM unnest({arrays})"
-                given = tuple([row[n] for row in rows] for n in range(len(columns)))
+                given = tuple(map(list, zip(*rows, strict=True)))
             else:
                 text += f"VALUES {_lines(columns, len(rows))}"
                 given = tuple(value for row in rows for value in row)
