@@ -30,6 +30,7 @@ import pytest
 from doc_commands import Command, Shell, commands, matches
 from doc_pages import ROOT, Block, Page, pages, parse_page, read_page
 
+import inboxkit_testing
 from inboxkit._db.mysql_url import read_target
 
 # pytester forgets what a run in this process imports, and would do so for each page.
@@ -38,6 +39,8 @@ for _name in (
     "asyncpg",
     "psycopg",
     "sqlalchemy.ext.asyncio",
+    "sqlalchemy.dialects.postgresql.asyncpg",
+    "sqlalchemy.dialects.sqlite.aiosqlite",
     "hypothesis",
     "fastapi",
     "httpx",
@@ -45,10 +48,17 @@ for _name in (
     with suppress(ImportError):
         importlib.import_module(_name)
 
+for _name in inboxkit_testing.__all__:
+    getattr(inboxkit_testing, _name)
+
 POSTGRES = "postgresql://localhost/shop"
 """What pages call their PostgreSQL database."""
 LANGUAGES = {"python", "sh", "console", "sql", "ini", "toml", "yaml", "text"}
-NEEDS = {"alembic.md": ("alembic",), "fastapi.md": ("fastapi", "httpx")}
+NEEDS = {
+    "alembic.md": ("alembic",),
+    "fastapi.md": ("fastapi", "httpx"),
+    "django.md": ("django",),
+}
 """Beside what the extra ``all`` has."""
 ELSEWHERE = {
     ".venv/bin/inboxkit demo": "tests/docs/test_demo.py",
