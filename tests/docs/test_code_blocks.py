@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import configparser
 import importlib
+import re
 import shutil
 import sqlite3
 import tomllib
@@ -32,24 +33,28 @@ from doc_pages import ROOT, Block, Page, pages, parse_page, read_page
 
 import inboxkit_testing
 from inboxkit._db.mysql_url import read_target
+from inboxkit.errors import MissingExtraError
 
-# pytester forgets what a run in this process imports, and would do so for each page.
+# pytester forgets what a run in this process imports: the next one would pay for it again, and meet classes of
+# the same name that are not the same.
 for _name in (
-    "trio",
+    "alembic",
     "asyncpg",
-    "psycopg",
-    "sqlalchemy.ext.asyncio",
-    "sqlalchemy.dialects.postgresql.asyncpg",
-    "sqlalchemy.dialects.sqlite.aiosqlite",
-    "hypothesis",
     "fastapi",
     "httpx",
+    "hypothesis",
+    "inboxkit.contrib.asyncpg",
+    "inboxkit.contrib.sqlalchemy",
+    "psycopg",
+    "sqlalchemy.dialects.postgresql.asyncpg",
+    "sqlalchemy.dialects.sqlite.aiosqlite",
+    "trio",
 ):
-    with suppress(ImportError):
+    with suppress(ImportError, MissingExtraError):
         importlib.import_module(_name)
-
 for _name in inboxkit_testing.__all__:
-    getattr(inboxkit_testing, _name)
+    with suppress(ImportError, MissingExtraError):
+        getattr(inboxkit_testing, _name)
 
 POSTGRES = "postgresql://localhost/shop"
 """What pages call their PostgreSQL database."""
@@ -61,8 +66,10 @@ NEEDS = {
 }
 """Beside what the extra ``all`` has."""
 ELSEWHERE = {
-    ".venv/bin/inboxkit demo": "tests/docs/test_demo.py",
-    ".venv/bin/pytest": "this run",
+    "inboxkit demo": "tests/docs/test_demo.py",
+    "pytest": "this run",
+    "python reports.py --publish 20 --until-empty": "tests/docs/test_examples_run.py",
+    "python mailer.py --backend trio --publish 20 --until-empty": "tests/docs/test_examples_run.py",
 }
 PROGRAMS = {"telemetry.md": "tests/docs/test_how_to.py"}
 """Pages whose Python is one program that another test runs."""
@@ -204,6 +211,14 @@ def test_what_is_not_run_is_little_and_says_why() -> None:
         if block.reason
     ]
     assert len(found) <= MOST_NOT_RUN, "\n".join(found)
+
+
+LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
+def test_links_to_files_lead_somewhere(path: Path) -> None:
+    assert [to for to in LINK.findall(path.read_text()) if not (path.parent / to).exists()] == []
 
 
 SAMPLE = """\

@@ -79,7 +79,9 @@ class Shell:
     ) -> None:
         self.folder = folder
         inherited = {
-            k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "INBOXKIT"))
+            name: value
+            for name, value in os.environ.items()
+            if name != "INBOXKIT_URL" and not name.startswith("PYTEST")
         }
         self._environment = {
             **inherited,
@@ -111,7 +113,9 @@ class Shell:
             case "export", [setting]:
                 key, _, value = setting.partition("=")
                 self._environment[key] = value
-            case _, _ if text in self._elsewhere:
+            case "pytest", arguments if any((ROOT / one).is_dir() for one in arguments):
+                self._check_paths(arguments)  # this project's own tests
+            case _, arguments if " ".join([name, *arguments]) in self._elsewhere:
                 return
             case _, arguments if name in _OURS:
                 self._start([sys.executable, "-m", name, *arguments], command)
@@ -119,6 +123,12 @@ class Shell:
                 self._start([sys.executable, *arguments], command)
             case _:
                 raise AssertionError(f"nobody knows how to run {text!r}")
+
+    @staticmethod
+    def _check_paths(arguments: list[str]) -> None:
+        paths = [one for one in arguments if not one.startswith("-")]
+        missing = [one for one in paths if not (ROOT / one).exists()]
+        assert not missing, f"pytest: this project has no {missing}"
 
     def _start(self, argv: list[str], command: Command) -> None:
         with subprocess.Popen(
