@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
+from doc_in_process import KNOWN, run_here
 from doc_pages import ROOT
 
-_OURS = {"inboxkit", "pytest", "alembic", "sphinx"}
+_OURS = {"inboxkit", "pytest"}
 _TIMEOUT = 60
 _CHANGING = [
     (re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:\+00:00)?"), "<time>"),
@@ -117,6 +118,9 @@ class Shell:
                 self._check_paths(arguments)  # this project's own tests
             case _, arguments if " ".join([name, *arguments]) in self._elsewhere:
                 return
+            case _, arguments if name in KNOWN and arguments[:1] != ["run"]:
+                status, printed = run_here(name, arguments, self.folder, self._environment)
+                self._judge(command, status, printed)
             case _, arguments if name in _OURS:
                 self._start([sys.executable, "-m", name, *arguments], command)
             case "python", arguments:
@@ -149,10 +153,11 @@ class Shell:
                 process.send_signal(signal.SIGINT)
                 printed += "^C\n"
             rest, _ = process.communicate(timeout=_TIMEOUT)
-        printed += rest
-        assert process.returncode == 0, (
-            f"{command.text!r} ended with {process.returncode}:\n{printed}"
-        )
+        self._judge(command, process.returncode, printed + rest)
+
+    @staticmethod
+    def _judge(command: Command, status: int, printed: str) -> None:
+        assert status == 0, f"{command.text!r} ended with {status}:\n{printed}"
         if command.output is not None and not matches(command.output, printed):
             wanted = f"the page says of {command.text!r}:\n{command.output}"
             raise AssertionError(f"{wanted}\n\nand this was printed:\n{printed}")
