@@ -24,15 +24,6 @@ from inboxkit_testing._plugin.options import Options, read_options
 from inboxkit_testing.servers import MysqlServer, PostgresServer
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int | None:
-    """One more than there are cores: more than a quarter of a run's time is spent in waiting for servers."""
-    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
-        return None
-    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
-    return (cores or 1) + 1
-
-
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Look for no garbage while tests are collected: a third of the time would go there, and all stays."""
@@ -58,6 +49,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="FILE",
         help="add what was counted, a JSON line a test",
     )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave `tests/chaos` out unless it is asked for: it runs in real time, beside nothing else."""
+    if collection_path != Path(__file__).parent / "chaos" or config.getoption("chaos"):
+        return None
+    is_named = any("chaos" in argument for argument in config.invocation_params.args)
+    return None if is_named else True
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -303,7 +303,7 @@ async def test_a_held_snapshot_is_shown_and_warned_of(
     name = ("inboxkit_oldest_snapshot_age_seconds", "")
     async with app.running():
         await virtual_clock.settle()
-        assert scrape(registry, None)[name] == 0
+        assert scrape(registry, None)[name] < 1
         url = _observed(inbox_database).observed.server_url
         assert url is not None
         with psycopg.connect(url, application_name="a dump") as holder:
@@ -315,7 +315,7 @@ async def test_a_held_snapshot_is_shown_and_warned_of(
             assert f"backend {holder.info.backend_pid} of user" in told[0]
             assert "'a dump', idle in transaction" in told[0]
         await virtual_clock.advance(20 * SECOND)
-        assert scrape(registry, None)[name] == 0
+        assert scrape(registry, None)[name] < 1
 
 
 PROGRAM = """
