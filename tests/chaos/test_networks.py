@@ -139,5 +139,4 @@ def harm(proxy: Proxy, run: Run, damage: Damage) -> None:
         proxy.cut(damage.cuts)
     proxy.change(WELL)
     run.outages.append(time.time())
-    run.publisher.allow(run.publisher.allowed + 3)  # all others may be done
     run.wait_for_more()
