@@ -240,6 +240,7 @@ class Timekeeper:
                 raise _sleep_in(block, when - self.now_seconds)
         self.now_seconds = when
         self.jumps += 1
+        self.progress()  # also where whoever wakes only sleeps again
 
     def _wait_for_io(self, report: Callable[[], ClockStalledError]) -> float:
         check_not_frozen()

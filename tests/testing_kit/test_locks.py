@@ -94,6 +94,31 @@ def test_a_sleep_in_a_transaction_is_found_although_a_rival_waits(
         run(main, backend=backend, clock=clock)
 
 
+def test_time_passes_for_who_waits_however_often_others_only_sleep(
+    url: str, backend: BackendName
+) -> None:
+    """Who wakes and sleeps again sends nothing: time that has moved is progress enough."""
+    clock = VirtualClock(stall=1)
+
+    async def main() -> int:
+        await make(url, clock)
+        async with open_test_database(url, clock=clock) as database:
+            assert database._pool is not None
+            async with (
+                anyio.create_task_group() as tasks,
+                database._pool.connection() as holder,
+            ):
+                await holder.begin(hold=True)
+                await holder.execute(Statement("hold", "UPDATE t SET n = 1", (), False))
+                tasks.start_soon(database.execute, "UPDATE t SET n = n + 1")
+                for _ in range(12):
+                    await clock.sleep(1)
+                await holder.commit()
+            return int(await database.fetch_value("SELECT n FROM t"))
+
+    assert run(main, backend=backend, clock=clock) == 2
+
+
 def test_time_passes_for_who_waits_for_a_hold_and_the_wait_can_end(
     url: str, backend: BackendName
 ) -> None:
