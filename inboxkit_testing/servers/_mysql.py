@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from inboxkit_testing.servers._errors import ServerUnavailableError
@@ -64,6 +64,8 @@ _ABOUT: dict[Kind, _About] = {
         "ALTER USER root@localhost {secret}",
     ),
 }
+
+_UNKNOWN_SESSION: Final = 1094
 
 
 class MysqlServer:
@@ -135,9 +137,9 @@ class MysqlServer:
             ) from error
         from inboxkit._db.mysql_url import read_target  # noqa: PLC0415 - when a test runs
 
-        try:
-            if self._admin is None:
-                target = read_target(self.url)
+        if self._admin is None:
+            target = read_target(self.url)
+            try:
                 self._admin = pymysql.connect(
                     host=target.host,
                     port=target.port,
@@ -146,15 +148,21 @@ class MysqlServer:
                     autocommit=True,
                     ssl_disabled=True,
                 )
+            except pymysql.err.OperationalError as error:
+                raise self._unanswered(error) from error
+        try:
             with self._admin.cursor() as cursor:
                 cursor.execute(statement)
                 return list(cursor.fetchall())
-        except pymysql.err.OperationalError as error:
-            if may_miss and error.args[0] == 1094:  # no such session any more
+        # As the connection has it: what runs tests inside of tests may have imported the driver anew.
+        except self._admin.OperationalError as error:
+            if may_miss and error.args[0] == _UNKNOWN_SESSION:
                 return []
-            raise ServerUnavailableError(
-                f"the {_ABOUT[self.kind].title} for tests does not answer: {error}"
-            ) from error
+            raise self._unanswered(error) from error
+
+    def _unanswered(self, error: Exception) -> ServerUnavailableError:
+        title = _ABOUT[self.kind].title
+        return ServerUnavailableError(f"the {title} for tests does not answer: {error}")
 
     def __enter__(self) -> Self:
         return self

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import sys
 from typing import Any
 
 import pymysql
@@ -47,6 +48,16 @@ def test_databases_are_fresh_and_dropped_also_with_open_sessions(server: MysqlSe
             other.query("SELECT * FROM only_here")
     with pytest.raises(pymysql.err.OperationalError, match="Unknown database"):
         session(two)
+
+
+def test_a_session_that_has_ended_is_none_to_end_also_for_a_driver_imported_anew(
+    server: MysqlServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where tests run inside of tests."""
+    with server.database():  # it has a connection by now
+        for name in [name for name in sys.modules if name.partition(".")[0] == "pymysql"]:
+            monkeypatch.delitem(sys.modules, name)
+        assert server._execute("KILL 4294967295", may_miss=True) == []
 
 
 def test_only_the_password_lets_in(server: MysqlServer) -> None:
