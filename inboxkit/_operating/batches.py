@@ -202,7 +202,7 @@ def purging(table: Table) -> Write:
     """Delete them."""
 
     def write(rows: Rows, _now: Any) -> Steps[dict[Any, str]]:
-        yield purge(table, [id for id, _group in rows])
+        yield from purge(table, [id for id, _group in rows])
         return {}
 
     return write

@@ -44,7 +44,7 @@ async def delete_finished(
 ) -> int:
     """Delete the rows of a table that were finished long ago, the oldest first.
 
-    Each batch is a short transaction of its own of two statements by ids, so claims and other instances
+    Each batch is a short transaction of its own, of statements by ids, so claims and other instances
     that delete go on beside it. It ends at the first batch that is not full. A row that somebody has
     locked, or whose `processed_at` cannot be read, is passed over; one without `processed_at` is never
     met. By the index of `retention_index`; without it each batch reads the table, and the log warns.
@@ -188,7 +188,7 @@ class _Deleting:
         met = [(time, id) for id, time in answer.rows]
         ids = [id for time, id in met if self._is_old(time, before)]
         if ids:
-            yield purge(self.table, ids)
+            yield from purge(self.table, ids)
         return before, met, len(ids)
 
     def _is_old(self, time: Any, before: datetime) -> bool:

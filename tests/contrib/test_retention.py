@@ -143,7 +143,8 @@ async def test_batches_are_short_transactions_with_a_pause_between_them(
     assert virtual_clock.now() - start == 3 * SECOND
     assert len(recorded(db, "retention")) == 4
     deleted = recorded(db, "purge")
-    assert [len(one.parameters) for one in deleted] == [4, 4, 4]
+    singly = db.dialect == "mysql"  # of several rows a DELETE may read, and wait for, others there
+    assert [len(one.parameters) for one in deleted] == ([1] * 12 if singly else [4, 4, 4])
 
 
 @everywhere

@@ -57,12 +57,14 @@ def table(dialect: Dialect, spec: InboxSpec) -> Table:
     )
 
 
-def drive(steps: Steps[object], answer: Answer) -> Iterator[Statement]:
+def drive(steps: Steps[object], *answers: Answer) -> Iterator[Statement]:
+    """Every statement of a script with these answers; the last one's is the answer of all that follow."""
+    left = iter(answers)
     try:
         statement = next(steps)
         while True:
             yield statement
-            statement = steps.send(answer)
+            statement = steps.send(next(left, answers[-1]))
     except StopIteration:
         return
 
@@ -111,8 +113,13 @@ def test_dead_letters(dialect: str, golden: Callable[[str, str], None]) -> None:
         yield dead.lock(full, Scope(shape=GroupShape("x.", "")), [7], now="<now>")
         yield dead.requeue(full, [7, 8], "a", now="<now>")
         yield dead.live(back, [7, 8])
-        yield from drive(dead.move_back(alone, back, [7, 8], now="<now>"), Answer(rowcount=2))
-        yield dead.purge(full, [7, 8])
+        each = 1 if dialect == "mysql" else 2  # rows that a DELETE names
+        yield from drive(
+            dead.move_back(alone, back, [7, 8], now="<now>"),
+            Answer(rowcount=2),
+            Answer(rowcount=each),
+        )
+        yield from drive(dead.purge(full, [7, 8]), Answer(rowcount=each))
 
     golden(f"{dialect}/dead.sql", shown(all_of_them()))
 

@@ -22,8 +22,14 @@ SELECT `id` FROM `app`.`jobs` WHERE `id` IN ($1, $2);
 -- requeue insert ('<now>', 7, 8)
 INSERT INTO `app`.`jobs` (`id`, `retry_after`, `attempt`, `locked_until`, `payload`) SELECT `id`, CASE WHEN `retry_after` > $1 THEN $1 ELSE `retry_after` END, 1, NULL, `payload` FROM `app`.`mail_jobs` WHERE `id` IN ($2, $3);
 
--- purge (7, 8)
-DELETE FROM `app`.`mail_jobs` WHERE `id` IN ($1, $2);
+-- purge (7,)
+DELETE FROM `app`.`mail_jobs` WHERE `id` IN ($1);
 
--- purge (7, 8)
-DELETE FROM `app`.`mail_jobs` WHERE `id` IN ($1, $2);
+-- purge (8,)
+DELETE FROM `app`.`mail_jobs` WHERE `id` IN ($1);
+
+-- purge (7,)
+DELETE FROM `app`.`mail_jobs` WHERE `id` IN ($1);
+
+-- purge (8,)
+DELETE FROM `app`.`mail_jobs` WHERE `id` IN ($1);
