@@ -45,6 +45,8 @@ class Admission:
             BaseException: It is refused, was given up, or its instance is dead; it was not sent.
         """
         driver = self._driver
+        if driver.has_dropped:
+            await driver.dropped_ended()
         operation = describe()
         if driver.switch.is_thrown:
             await driver.check_alive(operation.name)

@@ -182,6 +182,8 @@ class ObservedConnection:
     def terminate(self, *, forget: bool = True) -> None:
         if forget:
             self._driver.forget(self)
+            if self.session is not None and not self._inner.is_closed:
+                self._driver.drop(self.session)
         self._close_block()
         self._inner.terminate()
 

@@ -11,6 +11,7 @@ two others. There all ask once at each instant besides, for what outsiders have 
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from weakref import WeakKeyDictionary
 
 import anyio
@@ -33,6 +34,7 @@ def mail_of(keeper: Timekeeper) -> Mail:
         # Before the gate's: what was told is seen before the next statement is let through.
         keeper.idle_hooks.insert(0, found.deliver)
         keeper.rewinds.append(found.rewind)
+        keeper.endings.append(partial(_of_run.__delitem__, keeper))  # it holds its key
     return found
 
 

@@ -12,6 +12,7 @@ from inboxkit.abc import Clock, DialectName, Driver, DriverConnection
 from inboxkit.errors import ConnectError
 
 from ._brackets import Block
+from ._dropped import DroppedSessions, dropped_sessions_of
 from ._observed_connection import ObservedConnection
 from .clock import VirtualClock
 from .crashing import CrashSwitch
@@ -168,9 +169,28 @@ class ObservedDriver:
                 label, instance=self.instance, connection=connection, block=block, text=text
             )
 
+    @property
+    def has_dropped(self) -> bool:
+        """Whether sessions of its run were dropped that may not have ended."""
+        return self.server_url is not None and bool(self._dropped)
+
+    def drop(self, session: int) -> None:
+        """A session's connection was dropped: nothing is sent until the server has ended it."""
+        if self.server_url is not None:
+            self._dropped.add(self.server_url, session)
+
+    async def dropped_ended(self) -> None:
+        """Return when its server has ended the sessions that were dropped."""
+        if self.server_url is not None and not self.link.is_cut and not self.switch.is_thrown:
+            await self._dropped.ended(self.server_url, self._inner, self.time, self.kept)
+
     def forget(self, connection: ObservedConnection) -> None:
         """It was closed."""
         self._connections.pop(connection, None)
+
+    @property
+    def _dropped(self) -> DroppedSessions:
+        return dropped_sessions_of(self.time.keeper)
 
     @property
     def _inner(self) -> Driver:
