@@ -341,3 +341,32 @@ def test_failures_of_no_row_are_not_tried_row_by_row(bench: Any) -> None:
             assert runner.count == tries
 
     bench(test)
+
+
+@pytest.mark.parametrize("url", ["postgres", "mariadb", "mysql"], indirect=True)
+@pytest.mark.parametrize("place", range(4), ids=["first", "second", "third", "last"])
+@pytest.mark.parametrize("settlement", ["finish", "keep", "give back", "postpone", "move"])
+def test_several_rows_wait_for_none_that_is_locked_beside_them(
+    bench: Any, settlement: str, place: int, table: str
+) -> None:
+    """The table is small, and its optimizer would rather read it whole."""
+    wanted = {
+        "finish": FINISH,
+        "keep": FINISH,
+        "give back": GIVE_BACK,
+        "postpone": Settlement(Verb.POSTPONE, delay=timedelta(hours=1)),
+        "move": Settlement(Verb.MOVE, destination=Destination(table=f"{table}_dead")),
+    }[settlement]
+
+    async def test(b: Any) -> None:
+        dead = f"{table}_dead" if settlement == "move" else ""
+        await b.create(dead=dead, processed_at=Column("done") if settlement == "keep" else None)
+        fences = await claimed(b, 4)
+        other = fences.pop(place)
+        async with b.locked(other.id):
+            with anyio.fail_after(5):
+                settled = await b.form().settle([(each, wanted) for each in fences])
+        assert results(settled) == ["written"] * 3
+        assert results(await b.form().settle([(other, wanted)])) == ["written"]
+
+    bench(test)

@@ -407,6 +407,29 @@ def test_instants_beyond_a_timestamp_become_its_last(at_place: Callable[..., Non
     at_place(test, retry_after=Column("due", default=None))
 
 
+@pytest.mark.parametrize(
+    "text", ["utf8mb4 COLLATE utf8mb4_bin", "latin1", "utf8mb4 COLLATE utf8mb4_unicode_ci"]
+)
+def test_rows_with_ids_of_any_character_set_are_finished_together(
+    at_place: Callable[..., None], text: str
+) -> None:
+    async def test(at: Place) -> None:
+        await at.create(
+            f"CREATE TABLE TABLE_ (id varchar(40) CHARACTER SET {text} PRIMARY KEY, "
+            "grp varchar(40) NOT NULL, tries int NOT NULL, lease datetime(6))"
+        )
+        await at.insert(*({"id": id} for id in ("é", "à" * 40, "ß-1", "z")))
+        form = at.form()
+        claimed = (await form.claim(limit=10)).rows
+        assert len(claimed) == 4
+        kept = next(row for row in claimed if row.fence.id == "ß-1")
+        given = [(row.fence, Settlement(Verb.FINISH)) for row in claimed if row is not kept]
+        assert {one.result for one in await form.settle(given)} == {"written"}
+        assert await at.rows("id") == [("ß-1",)]
+
+    at_place(test, id=Column("id", type=str))
+
+
 @pytest.mark.parametrize("fifo", [False, True])
 @pytest.mark.parametrize(
     "collation",

@@ -26,7 +26,7 @@ UPDATE `select` AS q FORCE INDEX (`PRIMARY`) SET `a ``b`` "c".d` = NULL WHERE ((
 SELECT q.`ID` FROM `select` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`ID` = $3 AND q.`a ``b`` "c".d` IN ($1, $2)) OR (q.`ID` = $5 AND q.`a ``b`` "c".d` IN ($4))) FOR UPDATE;
 
 -- finish
-DELETE q FROM `select` AS q FORCE INDEX (`PRIMARY`) WHERE q.`ID` IN ($1, $2);
+DELETE q FROM (SELECT q.`ID` FROM `select` AS q WHERE FALSE UNION ALL SELECT $1 UNION ALL SELECT $2) AS listed STRAIGHT_JOIN `select` AS q FORCE INDEX (`PRIMARY`) ON q.`ID` = listed.`ID`;
 
 -- finish
 DELETE q FROM `select` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`ID` = $3 AND q.`a ``b`` "c".d` IN ($1, $2)));
@@ -59,7 +59,7 @@ SELECT q.`ID` FROM `select` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`ID` = $3 AND
 INSERT INTO `app`.`dead` (`ID`, `a ``b`` "c".d`) SELECT `ID`, NULL FROM `select` WHERE `ID` IN ($1, $2);
 
 -- move delete
-DELETE q FROM `select` AS q FORCE INDEX (`PRIMARY`) WHERE q.`ID` IN ($1, $2);
+DELETE q FROM (SELECT q.`ID` FROM `select` AS q WHERE FALSE UNION ALL SELECT $1 UNION ALL SELECT $2) AS listed STRAIGHT_JOIN `select` AS q FORCE INDEX (`PRIMARY`) ON q.`ID` = listed.`ID`;
 
 -- move find
 SELECT q.`ID` FROM `select` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`ID` = $3 AND q.`a ``b`` "c".d` IN ($1, $2))) FOR UPDATE;
@@ -68,7 +68,7 @@ SELECT q.`ID` FROM `select` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`ID` = $3 AND
 INSERT INTO `app`.`dead` (`ID`, `a ``b`` "c".d`) SELECT `ID`, NULL FROM `select` WHERE `ID` IN ($1, $2);
 
 -- move delete
-DELETE q FROM `select` AS q FORCE INDEX (`PRIMARY`) WHERE q.`ID` IN ($1, $2);
+DELETE q FROM (SELECT q.`ID` FROM `select` AS q WHERE FALSE UNION ALL SELECT $1 UNION ALL SELECT $2) AS listed STRAIGHT_JOIN `select` AS q FORCE INDEX (`PRIMARY`) ON q.`ID` = listed.`ID`;
 
 -- settle check
 SELECT `ID` FROM `select` WHERE `ID` IN ($1, $2);

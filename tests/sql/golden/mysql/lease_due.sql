@@ -26,7 +26,7 @@ UPDATE `mail_jobs` AS q FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL WHERE 
 SELECT q.`id` FROM `mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2)) OR (q.`id` = $5 AND q.`locked_until` IN ($4))) FOR UPDATE;
 
 -- finish
-DELETE q FROM `mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE q.`id` IN ($1, $2);
+DELETE q FROM (SELECT q.`id` FROM `mail_jobs` AS q WHERE FALSE UNION ALL SELECT $1 UNION ALL SELECT $2) AS listed STRAIGHT_JOIN `mail_jobs` AS q FORCE INDEX (`PRIMARY`) ON q.`id` = listed.`id`;
 
 -- finish
 DELETE q FROM `mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2)));
@@ -68,7 +68,7 @@ SELECT q.`id` FROM `mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 
 INSERT INTO `app`.`dead` (`id`, `due`, `locked_until`) SELECT `id`, `due`, NULL FROM `mail_jobs` WHERE `id` IN ($1, $2);
 
 -- move delete
-DELETE q FROM `mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE q.`id` IN ($1, $2);
+DELETE q FROM (SELECT q.`id` FROM `mail_jobs` AS q WHERE FALSE UNION ALL SELECT $1 UNION ALL SELECT $2) AS listed STRAIGHT_JOIN `mail_jobs` AS q FORCE INDEX (`PRIMARY`) ON q.`id` = listed.`id`;
 
 -- move find
 SELECT q.`id` FROM `mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2))) FOR UPDATE;
@@ -77,7 +77,7 @@ SELECT q.`id` FROM `mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 
 INSERT INTO `app`.`dead` (`id`, `due`, `locked_until`) SELECT `id`, `due`, NULL FROM `mail_jobs` WHERE `id` IN ($1, $2);
 
 -- move delete
-DELETE q FROM `mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE q.`id` IN ($1, $2);
+DELETE q FROM (SELECT q.`id` FROM `mail_jobs` AS q WHERE FALSE UNION ALL SELECT $1 UNION ALL SELECT $2) AS listed STRAIGHT_JOIN `mail_jobs` AS q FORCE INDEX (`PRIMARY`) ON q.`id` = listed.`id`;
 
 -- settle check
 SELECT `id` FROM `mail_jobs` WHERE `id` IN ($1, $2);

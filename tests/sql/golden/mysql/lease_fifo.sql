@@ -35,7 +35,7 @@ UPDATE `crm_jobs` AS q FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL, `attem
 SELECT q.`id` FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2) AND q.`attempt` = $4) OR (q.`id` = $6 AND q.`locked_until` IN ($5))) FOR UPDATE;
 
 -- finish
-DELETE q FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE q.`id` IN ($1, $2);
+DELETE q FROM (SELECT q.`id` FROM `crm_jobs` AS q WHERE FALSE UNION ALL SELECT $1 UNION ALL SELECT $2) AS listed STRAIGHT_JOIN `crm_jobs` AS q FORCE INDEX (`PRIMARY`) ON q.`id` = listed.`id`;
 
 -- finish
 DELETE q FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2) AND q.`attempt` = $4));
@@ -77,7 +77,7 @@ SELECT q.`id` FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 A
 INSERT INTO `app`.`dead` (`id`, `target`, `attempt`, `locked_until`, `payload`) SELECT `id`, `target`, `attempt`, NULL, `payload` FROM `crm_jobs` WHERE `id` IN ($1, $2);
 
 -- move delete
-DELETE q FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE q.`id` IN ($1, $2);
+DELETE q FROM (SELECT q.`id` FROM `crm_jobs` AS q WHERE FALSE UNION ALL SELECT $1 UNION ALL SELECT $2) AS listed STRAIGHT_JOIN `crm_jobs` AS q FORCE INDEX (`PRIMARY`) ON q.`id` = listed.`id`;
 
 -- move find
 SELECT q.`id` FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2) AND q.`attempt` = $4)) FOR UPDATE;
@@ -86,7 +86,7 @@ SELECT q.`id` FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 A
 INSERT INTO `app`.`dead` (`id`, `target`, `attempt`, `locked_until`, `payload`) SELECT `id`, `target`, `attempt`, NULL, `payload` FROM `crm_jobs` WHERE `id` IN ($1, $2);
 
 -- move delete
-DELETE q FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE q.`id` IN ($1, $2);
+DELETE q FROM (SELECT q.`id` FROM `crm_jobs` AS q WHERE FALSE UNION ALL SELECT $1 UNION ALL SELECT $2) AS listed STRAIGHT_JOIN `crm_jobs` AS q FORCE INDEX (`PRIMARY`) ON q.`id` = listed.`id`;
 
 -- settle check
 SELECT `id` FROM `crm_jobs` WHERE `id` IN ($1, $2);

@@ -35,7 +35,7 @@ UPDATE `crm_jobs` AS q FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL WHERE (
 SELECT q.`id` FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2)) OR (q.`id` = $5 AND q.`locked_until` IN ($4))) FOR UPDATE;
 
 -- finish
-DELETE q FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE q.`id` IN ($1, $2);
+DELETE q FROM (SELECT q.`id` FROM `crm_jobs` AS q WHERE FALSE UNION ALL SELECT $1 UNION ALL SELECT $2) AS listed STRAIGHT_JOIN `crm_jobs` AS q FORCE INDEX (`PRIMARY`) ON q.`id` = listed.`id`;
 
 -- finish
 DELETE q FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2)));
@@ -86,7 +86,7 @@ SELECT q.`id` FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 A
 INSERT INTO `app`.`dead` (`id`, `target`, `due`, `locked_until`) SELECT `id`, `target`, `due`, NULL FROM `crm_jobs` WHERE `id` IN ($1, $2);
 
 -- move delete
-DELETE q FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE q.`id` IN ($1, $2);
+DELETE q FROM (SELECT q.`id` FROM `crm_jobs` AS q WHERE FALSE UNION ALL SELECT $1 UNION ALL SELECT $2) AS listed STRAIGHT_JOIN `crm_jobs` AS q FORCE INDEX (`PRIMARY`) ON q.`id` = listed.`id`;
 
 -- move find
 SELECT q.`id` FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2))) FOR UPDATE;
@@ -95,7 +95,7 @@ SELECT q.`id` FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 A
 INSERT INTO `app`.`dead` (`id`, `target`, `due`, `locked_until`) SELECT `id`, `target`, `due`, NULL FROM `crm_jobs` WHERE `id` IN ($1, $2);
 
 -- move delete
-DELETE q FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE q.`id` IN ($1, $2);
+DELETE q FROM (SELECT q.`id` FROM `crm_jobs` AS q WHERE FALSE UNION ALL SELECT $1 UNION ALL SELECT $2) AS listed STRAIGHT_JOIN `crm_jobs` AS q FORCE INDEX (`PRIMARY`) ON q.`id` = listed.`id`;
 
 -- settle check
 SELECT `id` FROM `crm_jobs` WHERE `id` IN ($1, $2);

@@ -59,7 +59,7 @@ SELECT q.`id` FROM `email_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3
 INSERT INTO `app`.`dead` (`id`, `processed_at`, `locked_until`, `payload`) SELECT `id`, `processed_at`, NULL, `payload` FROM `email_jobs` WHERE `id` IN ($1, $2);
 
 -- move delete
-DELETE q FROM `email_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE q.`id` IN ($1, $2);
+DELETE q FROM (SELECT q.`id` FROM `email_jobs` AS q WHERE FALSE UNION ALL SELECT $1 UNION ALL SELECT $2) AS listed STRAIGHT_JOIN `email_jobs` AS q FORCE INDEX (`PRIMARY`) ON q.`id` = listed.`id`;
 
 -- move find
 SELECT q.`id` FROM `email_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2))) FOR UPDATE;
@@ -68,7 +68,7 @@ SELECT q.`id` FROM `email_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3
 INSERT INTO `app`.`dead` (`id`, `processed_at`, `locked_until`, `payload`) SELECT `id`, `processed_at`, NULL, `payload` FROM `email_jobs` WHERE `id` IN ($1, $2);
 
 -- move delete
-DELETE q FROM `email_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE q.`id` IN ($1, $2);
+DELETE q FROM (SELECT q.`id` FROM `email_jobs` AS q WHERE FALSE UNION ALL SELECT $1 UNION ALL SELECT $2) AS listed STRAIGHT_JOIN `email_jobs` AS q FORCE INDEX (`PRIMARY`) ON q.`id` = listed.`id`;
 
 -- settle check
 SELECT `id` FROM `email_jobs` WHERE `id` IN ($1, $2) AND `processed_at` IS NULL;

@@ -26,7 +26,7 @@ UPDATE `app`.`mail_jobs` AS q FORCE INDEX (`PRIMARY`) SET `locked_until` = NULL,
 SELECT q.`id` FROM `app`.`mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2) AND q.`attempt` = $4) OR (q.`id` = $6 AND q.`locked_until` IN ($5))) FOR UPDATE;
 
 -- finish
-DELETE q FROM `app`.`mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE q.`id` IN ($1, $2);
+DELETE q FROM (SELECT q.`id` FROM `app`.`mail_jobs` AS q WHERE FALSE UNION ALL SELECT $1 UNION ALL SELECT $2) AS listed STRAIGHT_JOIN `app`.`mail_jobs` AS q FORCE INDEX (`PRIMARY`) ON q.`id` = listed.`id`;
 
 -- finish
 DELETE q FROM `app`.`mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2) AND q.`attempt` = $4));
@@ -77,7 +77,7 @@ SELECT q.`id` FROM `app`.`mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id`
 INSERT INTO `app`.`dead` (`id`, `name`, `priority`, `retry_after`, `attempt`, `locked_until`, `headers`, `payload`, `note`) SELECT `id`, `name`, `priority`, `retry_after`, `attempt`, NULL, `headers`, `payload`, `note` FROM `app`.`mail_jobs` WHERE `id` IN ($1, $2);
 
 -- move delete
-DELETE q FROM `app`.`mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE q.`id` IN ($1, $2);
+DELETE q FROM (SELECT q.`id` FROM `app`.`mail_jobs` AS q WHERE FALSE UNION ALL SELECT $1 UNION ALL SELECT $2) AS listed STRAIGHT_JOIN `app`.`mail_jobs` AS q FORCE INDEX (`PRIMARY`) ON q.`id` = listed.`id`;
 
 -- move find
 SELECT q.`id` FROM `app`.`mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2) AND q.`attempt` = $4)) FOR UPDATE;
@@ -86,7 +86,7 @@ SELECT q.`id` FROM `app`.`mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id`
 INSERT INTO `app`.`dead` (`id`, `name`, `priority`, `retry_after`, `attempt`, `locked_until`, `headers`, `payload`, `note`) SELECT `id`, `name`, `priority`, `retry_after`, `attempt`, NULL, `headers`, `payload`, `note` FROM `app`.`mail_jobs` WHERE `id` IN ($1, $2);
 
 -- move delete
-DELETE q FROM `app`.`mail_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE q.`id` IN ($1, $2);
+DELETE q FROM (SELECT q.`id` FROM `app`.`mail_jobs` AS q WHERE FALSE UNION ALL SELECT $1 UNION ALL SELECT $2) AS listed STRAIGHT_JOIN `app`.`mail_jobs` AS q FORCE INDEX (`PRIMARY`) ON q.`id` = listed.`id`;
 
 -- settle check
 SELECT `id` FROM `app`.`mail_jobs` WHERE `id` IN ($1, $2);
