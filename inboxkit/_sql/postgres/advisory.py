@@ -2,7 +2,7 @@
 
 A claim tries for the keys of due rows in claim order until it has got one, all in one statement: claims
 side by side each go past what the others have, where after a list of candidates they would all try
-for the same one. The keys are tried above the ordered subselect, which OFFSET 0 keeps as it is: in one
+for the same one. The keys are tried above the ordered subselect, which its LIMIT keeps as it is: in one
 condition with the others it would lock the key of every due row. UNION ALL answers part after part.
 
 Keys are hashed under the collation "C": a column's own may be nondeterministic and then hash
@@ -29,6 +29,10 @@ from .values import LARGEST
 __all__ = ["PostgresAdvisory"]
 
 _HASH: Final = 'hashtextextended({} COLLATE "C", 0)'
+_FAST_START: Final = "LIMIT (SELECT NULL::bigint)"
+"""No limit, and none that the planner knows: it plans for the first tenth of the rows, so it reads them in
+order rather than all of them to sort them; and it moves no condition past it.
+"""
 _UNLOCK: Final = f"SELECT pg_advisory_unlock({_HASH.format('$1::text')})"
 _BY_JSON: Final = frozenset({"timestamp without time zone", "date"})
 
@@ -64,7 +68,8 @@ class PostgresAdvisory:
         now = "" if due is None else places("now", due)
         parts = [
             f"SELECT q.{id_.sql}, {self._key} FROM {table.sql} AS q"
-            f"{_all(*conditions, part.condition)} ORDER BY {', '.join(walked(table, 'q.', part))} OFFSET 0"
+            f"{_all(*conditions, part.condition)} "
+            f"ORDER BY {', '.join(walked(table, 'q.', part))} {_FAST_START}"
             for part in branches(table, now, "")
         ]
         ready = parts[0] if len(parts) == 1 else " UNION ALL ".join(f"({part})" for part in parts)

@@ -1,8 +1,8 @@
 -- claim lock
-SELECT ready.id, ready.key FROM (SELECT q."a `b` ""c"".d", concat('jobs-', q."a `b` ""c"".d") FROM "select" AS q WHERE q."a `b` ""c"".d" <> ALL($1::bigint[]) ORDER BY q."a `b` ""c"".d" OFFSET 0) AS ready(id, key) WHERE pg_try_advisory_lock(hashtextextended(ready.key COLLATE "C", 0)) LIMIT 1;
+SELECT ready.id, ready.key FROM (SELECT q."a `b` ""c"".d", concat('jobs-', q."a `b` ""c"".d") FROM "select" AS q WHERE q."a `b` ""c"".d" <> ALL($1::bigint[]) ORDER BY q."a `b` ""c"".d" LIMIT (SELECT NULL::bigint)) AS ready(id, key) WHERE pg_try_advisory_lock(hashtextextended(ready.key COLLATE "C", 0)) LIMIT 1;
 
 -- claim lock
-SELECT ready.id, ready.key FROM (SELECT q."a `b` ""c"".d", concat('jobs-', q."a `b` ""c"".d") FROM "select" AS q WHERE q."a `b` ""c"".d" <> ALL($1::bigint[]) ORDER BY q."a `b` ""c"".d" OFFSET 0) AS ready(id, key) WHERE pg_try_advisory_lock(hashtextextended(ready.key COLLATE "C", 0)) LIMIT 1;
+SELECT ready.id, ready.key FROM (SELECT q."a `b` ""c"".d", concat('jobs-', q."a `b` ""c"".d") FROM "select" AS q WHERE q."a `b` ""c"".d" <> ALL($1::bigint[]) ORDER BY q."a `b` ""c"".d" LIMIT (SELECT NULL::bigint)) AS ready(id, key) WHERE pg_try_advisory_lock(hashtextextended(ready.key COLLATE "C", 0)) LIMIT 1;
 
 -- claim
 SELECT q."a `b` ""c"".d" FROM "select" AS q WHERE q."a `b` ""c"".d" = $1::bigint AND concat('jobs-', q."a `b` ""c"".d") = $2::text;
