@@ -155,7 +155,7 @@ def test_a_second_signal_releases_at_once(tmp_path: Path, backend: str) -> None:
     process.wait_for("cancelled")
     status, log = process.end()
     assert status == 0, log
-    assert time.monotonic() - begun < 4
+    assert time.monotonic() - begun < 30  # of the hour that it may drain
     assert process.rows() == [(1, None)]
 
 

@@ -30,7 +30,7 @@ def stalled(main: Callable[[VirtualClock], Awaitable[object]], backend: BackendN
     began = time.monotonic()
     with pytest.raises(ClockStalledError) as caught:
         run(main, clock, backend=backend, clock=clock)
-    assert SOON * 0.9 <= time.monotonic() - began < SOON + 1.5
+    assert SOON * 0.9 <= time.monotonic() - began < SOON + 5
     return str(caught.value)
 
 
