@@ -9,8 +9,7 @@ from __future__ import annotations
 import itertools
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -56,6 +55,7 @@ class SqliteSession:
         self._host_clock = read_clock
         self._server_clock = server_clock
         self._begun = False
+        self._has_busy_handler = timeout > 0  # as sqlite3.connect sets it
         self._stopping = threading.Event()
         self._closing = threading.Lock()  # interrupt() must not meet a close()
         self._is_closed = False
@@ -108,12 +108,15 @@ class SqliteSession:
                 "nothing was executed",
                 statement=statement.name,
             )
+        is_pragma = parsed.keyword == "PRAGMA"
+        if is_pragma:  # of a checkpoint that waits, for one, which reports no lock as an error
+            self._set_busy_handler(on=True)
         try:
-            if parsed.writes and not self._begun:
-                return self._patiently(
-                    lambda: _answer(connection, parsed, statement.parameters), statement.name
-                )
-            return _answer(connection, parsed, statement.parameters)
+            if is_pragma or (parsed.writes and self._begun):
+                return _answer(connection, parsed, statement.parameters)
+            return self._patiently(
+                lambda: _answer(connection, parsed, statement.parameters), statement.name
+            )
         except SQLITE_ERRORS as error:
             translate(error, statement.name, self._limit, self._path)
 
@@ -157,7 +160,7 @@ class SqliteSession:
                 statement=name,
             )
         try:
-            connection.execute("COMMIT")
+            self._patiently(lambda: connection.execute("COMMIT"), name)
         except BaseException as error:
             self.rollback()
             if isinstance(error, SQLITE_ERRORS):
@@ -242,39 +245,29 @@ class SqliteSession:
         """Try again while another connection holds the lock.
 
         SQLite's own busy handler cannot be interrupted (3.40), so a cancelled wait would go on to
-        its end: this one is off meanwhile, and the waiting is done here, in its rhythm.
+        its end: it stays off, and the waiting is done here, in its rhythm.
         """
-        if not self._timeout:  # there is no busy handler, and nobody is waited for
-            return self._at_once(attempt, name)
+        if self._has_busy_handler:
+            self._set_busy_handler(on=False)
         waited = 0.0
-        with self._no_busy_handler():
-            for pause in itertools.chain(_PAUSES, itertools.repeat(0.1)):
-                try:
-                    return attempt()
-                except sqlite3.OperationalError as error:
-                    if not is_locked(error):
-                        raise
-                    if waited >= self._timeout or self._stopping.wait(pause):
-                        raise _kept_locked(name, waited) from error
-                waited += pause
+        for pause in itertools.chain(_PAUSES, itertools.repeat(0.1)):
+            try:
+                return attempt()
+            except sqlite3.OperationalError as error:
+                if not is_locked(error):
+                    raise
+                if waited >= self._timeout or self._stopping.wait(pause):
+                    raise _kept_locked(name, waited) from error
+            waited += pause
         raise AssertionError("unreachable")
 
-    def _at_once(self, attempt: Callable[[], T], name: str) -> T:
-        try:
-            return attempt()
-        except sqlite3.OperationalError as error:
-            if not is_locked(error):
-                raise
-            raise _kept_locked(name, 0.0) from error
-
-    @contextmanager
-    def _no_busy_handler(self) -> Iterator[None]:
-        connection = self._open
-        connection.execute("PRAGMA busy_timeout = 0")
-        try:
-            yield
-        finally:
-            connection.execute(f"PRAGMA busy_timeout = {round(self._timeout * 1000)}")
+    def _set_busy_handler(self, *, on: bool) -> None:
+        """Have SQLite wait for locks itself, or not; without a timeout nobody is ever waited for."""
+        if on == self._has_busy_handler or not self._timeout:
+            return
+        milliseconds = round(self._timeout * 1000) if on else 0
+        self._open.execute(f"PRAGMA busy_timeout = {milliseconds}")
+        self._has_busy_handler = on
 
 
 def _answer(connection: sqlite3.Connection, parsed: Parsed, parameters: tuple[Any, ...]) -> Answer:

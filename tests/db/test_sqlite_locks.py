@@ -188,3 +188,114 @@ def test_what_cannot_be_interrupted_costs_the_connection(
         assert await db.fetch("SELECT x FROM t") == []
 
     sqlite_cell.run(main, pool_size=1, statement_timeout=timedelta(seconds=0.02))
+
+
+def test_no_pragma_is_sent_beside_the_statements(sqlite_cell: Any) -> None:
+    """Whether SQLite itself waits for locks is set once, not for each write."""
+
+    async def main(db: Database) -> list[str]:
+        await _table(db)
+        sent: list[str] = []
+        async with db.connection() as connection:
+            session = connection._driver._session  # type: ignore[attr-defined]
+            session._connection.set_trace_callback(sent.append)
+        for x in range(3):
+            await db.execute("INSERT INTO t VALUES ($1)", x)
+            await db.run(_add(10 + x))
+            assert await db.fetch_value("SELECT x FROM t WHERE x = $1", x) == x
+            async with db.transaction() as tx:
+                await tx.execute("SAVEPOINT s")
+                await tx.execute("UPDATE t SET x = x + 100 WHERE x = $1", x)
+                await tx.execute("RELEASE s")
+        assert await db.fetch_value("PRAGMA busy_timeout") == 30000
+        return [text.split()[0] for text in sent]
+
+    words = sqlite_cell.run(main, pool_size=1)
+    one = ["INSERT", "BEGIN", "INSERT", "COMMIT", "SELECT"]
+    block = ["BEGIN", "SAVEPOINT", "UPDATE", "RELEASE", "COMMIT"]
+    assert words[: 3 * len([*one, *block])] == [*one, *block] * 3
+
+
+@pytest.fixture
+def rollback_journal(sqlite_cell: Any) -> str:
+    """A file without the write-ahead log, where readers and writers wait for each other; its path."""
+    path: str = sqlite_cell.url.partition("///")[2]
+    made = sqlite3.connect(path)
+    made.execute("CREATE TABLE t (x int PRIMARY KEY)")
+    made.close()
+    return path
+
+
+WAITING = {
+    "a read": lambda db: db.fetch("SELECT x FROM t"),
+    "a commit": lambda db: db.run(_add(1)),
+    "a write": lambda db: db.execute("INSERT INTO t VALUES (1)"),
+}
+
+
+@pytest.mark.parametrize("what", WAITING)
+def test_without_the_log_readers_and_commits_wait_for_each_other(
+    sqlite_cell: Any, rollback_journal: str, what: str
+) -> None:
+    async def main(db: Database) -> None:
+        other = sqlite3.connect(rollback_journal, isolation_level=None, check_same_thread=False)
+        for _ in range(2):  # the second time after a write of its own
+            if what == "a read":
+                other.execute("BEGIN EXCLUSIVE")
+            else:
+                other.execute("BEGIN")
+                other.execute("SELECT count(*) FROM t").fetchall()
+            async with anyio.create_task_group() as group:
+                group.start_soon(WAITING[what], db)
+                await anyio.wait_all_tasks_blocked()
+                assert len(sqlite_cell.clock.in_flight) == 1
+                other.execute("COMMIT")
+            assert len(await db.fetch("SELECT x FROM t")) == (what != "a read")
+            await db.execute("DELETE FROM t")
+        other.close()
+
+    sqlite_cell.run(main, pool_size=1)
+
+
+@pytest.mark.parametrize("what", WAITING)
+def test_without_the_log_what_waits_too_long_has_done_nothing(
+    sqlite_cell: Any, rollback_journal: str, what: str
+) -> None:
+    async def main(db: Database) -> None:
+        other = sqlite3.connect(rollback_journal, isolation_level=None)
+        other.execute("BEGIN EXCLUSIVE" if what == "a read" else "BEGIN")
+        other.execute("SELECT count(*) FROM t").fetchall()
+        with pytest.raises(DatabaseBusyError, match="kept the database locked"):
+            await WAITING[what](db)
+        other.execute("COMMIT")
+        other.close()
+        assert await db.fetch("SELECT x FROM t") == []
+        await db.execute("INSERT INTO t VALUES (2)")
+
+    sqlite_cell.run(main, pool_size=1, statement_timeout=SHORT)
+
+
+def test_a_checkpoint_waits_for_readers(sqlite_cell: Any) -> None:
+    """It reports a lock as a value, so SQLite itself must wait."""
+
+    async def main(db: Database) -> None:
+        await _table(db)
+        path = sqlite_cell.url.partition("///")[2]
+        other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        other.execute("BEGIN")
+        other.execute("SELECT count(*) FROM t").fetchall()
+        await db.execute("INSERT INTO t VALUES (1)")
+        answers: list[Any] = []
+
+        async def checkpoint() -> None:
+            answers.append(await db.fetch_one("PRAGMA wal_checkpoint(TRUNCATE)"))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(checkpoint)
+            await anyio.wait_all_tasks_blocked()
+            assert answers == []
+            other.execute("COMMIT")
+        assert answers[0][0] == 0
+        other.close()
+
+    sqlite_cell.run(main, pool_size=1)
