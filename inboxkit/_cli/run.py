@@ -54,17 +54,18 @@ def run(target: str, url: str | None, backend: str, log_level: str) -> None:
     _set_up_log(console, log_level)
     click.echo("\n".join(_settings(service, backend)))
     sys.stdout.flush()
-    with Counts(service.name) as counts:
-        progress = Progress(counts, console) if console.is_terminal else nullcontext()
-        try:
-            with progress:
-                anyio.run(service.run, backend=backend)
-        except InboxkitError:
-            raise
-        except Exception as error:
-            raise Failure(f"service {service.name!r} stopped: {describe(error)}") from error
-        finally:
-            click.echo("\n".join(_summary(counts)))
+    counts = Counts(service.name)
+    service.on_event(counts.tell)
+    progress = Progress(counts, console) if console.is_terminal else nullcontext()
+    try:
+        with progress:
+            anyio.run(service.run, backend=backend)
+    except InboxkitError:
+        raise
+    except Exception as error:
+        raise Failure(f"service {service.name!r} stopped: {describe(error)}") from error
+    finally:
+        click.echo("\n".join(_summary(counts)))
 
 
 def _set_up_log(console: Console, level: str) -> None:
@@ -109,7 +110,7 @@ def _queue(service: Service, one: Included) -> str:
 def _summary(counts: Counts) -> list[str]:
     left = [
         f"left in work: row {id!r} of queue {queue!r}; it comes back when its lease or session ends"
-        for queue, id in counts.in_work
+        for queue, id in counts.left
     ]
     if not counts.queues:
         return ["no row was handled", *left]
