@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 import click
 
@@ -55,23 +56,40 @@ def _summary(found: Sequence[Finding]) -> str:
     return ", ".join(counts)
 
 
+_URLS: Final = {
+    "postgres": "postgresql:///",
+    "sqlite": "sqlite:///:memory:",
+    "mysql": "mysql:///",
+    "mariadb": "mariadb:///",
+}
+"""Of each dialect, what a function is given that nobody gave a URL for."""
+
+
 @click.command()
 @of_service
 @click.option(
     "--dialect",
-    type=click.Choice(["postgres", "sqlite", "mysql", "mariadb"]),
+    type=click.Choice(list(_URLS)),
     help="For which database; that of the service where it is not given.",
 )
+@click.option(
+    "--if-not-exists",
+    is_flag=True,
+    help="Write CREATE … IF NOT EXISTS: what is there already is left as it is.",
+)
 @as_json
-def ddl(target: str, url: str | None, dialect: str | None, is_json: bool) -> None:
+def ddl(
+    target: str, url: str | None, dialect: str | None, if_not_exists: bool, is_json: bool
+) -> None:
     """Print the tables that a service needs, with the indexes that its claims walk.
 
-    Nothing connects, and nothing is made.
+    Nothing connects, and nothing is made. A function that takes the database's URL needs none where
+    --dialect says which it is.
     """
-    service = load_service(target, url)
+    service = load_service(target, url, fallback=None if dialect is None else _URLS[dialect])
     name = {"mariadb": "mysql", None: service.broker.database.dialect}.get(dialect, dialect)
     assert name is not None
-    made = tables_of(service, get_dialect(name))
+    made = tables_of(service, get_dialect(name), if_missing=if_not_exists)
     if is_json:
         statements = [{"table": one.table, "purpose": one.purpose, "sql": one.text} for one in made]
         echo_json({"dialect": name, "statements": statements})

@@ -28,7 +28,11 @@ _POSITIONAL: Final = (
 
 
 def load_service(
-    target: str, url: str | None, *, environment: Mapping[str, str] = os.environ
+    target: str,
+    url: str | None,
+    *,
+    environment: Mapping[str, str] = os.environ,
+    fallback: str | None = None,
 ) -> Service:
     """Import a service, or what makes one.
 
@@ -36,6 +40,8 @@ def load_service(
         target: ``module:attribute``, or ``module``: its attribute ``service``, else ``app``.
         url: From the command line; an empty one is one. None: not given.
         environment: Where the URL is looked for next.
+        fallback: What a callable that requires a URL is given where there is none; None: that is a
+            mistake.
 
     Returns:
         The service. A callable without a required parameter was called without arguments, or, with
@@ -62,7 +68,7 @@ def load_service(
         raise click.UsageError(
             f"{name} is of type {type(found).__name__}; expected a Service, or a function that returns one"
         )
-    arguments = _arguments(found, name, url, environment)
+    arguments = _arguments(found, name, url, environment, fallback)
     with users_code(f"{name}()"):
         made = found(*arguments)
     if inspect.iscoroutine(made):
@@ -113,7 +119,11 @@ def _attribute(module: Any, module_name: str, path: str) -> tuple[Any, str]:
 
 
 def _arguments(
-    function: Any, name: str, url: str | None, environment: Mapping[str, str]
+    function: Any,
+    name: str,
+    url: str | None,
+    environment: Mapping[str, str],
+    fallback: str | None,
 ) -> tuple[str, ...]:
     try:
         parameters = list(inspect.signature(function).parameters.values())
@@ -139,6 +149,8 @@ def _arguments(
         return (_checked(url, "--url"),)
     if URL_VARIABLE in environment:
         return (_checked(environment[URL_VARIABLE], f"${URL_VARIABLE}"),)
+    if fallback is not None:
+        return (fallback,)
     raise click.UsageError(
         f"{name} takes the database's URL; give --url, or set ${URL_VARIABLE} in the environment"
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 from inboxkit._core.spec import Column, InboxSpec, Role
 from inboxkit._sql.control import create_control
+from inboxkit._sql.ddl import create_missing, create_table
 from inboxkit._sql.dialect import Dialect
 from inboxkit.service import Service
 
@@ -27,18 +28,25 @@ class Made:
     text: str
 
 
-def tables_of(service: Service, dialect: Dialect) -> list[Made]:
+def tables_of(service: Service, dialect: Dialect, *, if_missing: bool = False) -> list[Made]:
     """Every table of a service with its indexes, and the control table; in order.
+
+    Args:
+        service: Whose.
+        dialect: The database's.
+        if_missing: Whether what is there already is left as it is, and is no error.
 
     Raises:
         DialectError: The database cannot have such a name.
     """
     made = []
     for spec, purpose in _described(service):
-        made.append(Made(spec.name, purpose, dialect.create_table(spec)[0]))
-        made += [Made(spec.name, index.purpose, index.text) for index in dialect.indexes(spec)]
+        texts = (create_missing if if_missing else create_table)(dialect, spec)
+        purposes = [purpose, *(index.purpose for index in dialect.indexes(spec))]
+        # One statement may make all of them.
+        made += [Made(spec.name, *one) for one in zip(purposes, texts, strict=False)]
     if service.control is not None:
-        text = create_control(dialect, service.control)
+        text = create_control(dialect, service.control, if_missing=if_missing)
         made.append(Made(service.control.name, "which queues are paused", text))
     return made
 

@@ -8,6 +8,7 @@ from typing import Final
 from inboxkit._core.spec import Column, InboxSpec
 from inboxkit.errors import DeclarationError
 
+from .ddl import as_if_missing
 from .dialect import Dialect
 from .statement import Reading, Script, Statement, Steps
 
@@ -39,9 +40,10 @@ def control_spec(name: str) -> InboxSpec:
     )
 
 
-def create_control(dialect: Dialect, spec: InboxSpec) -> str:
+def create_control(dialect: Dialect, spec: InboxSpec, *, if_missing: bool = False) -> str:
     """The statement that would make it; few rows, so no index but the key's."""
-    return dialect.create_table(spec)[0]
+    text = dialect.create_table(spec)[0]
+    return as_if_missing(text) if if_missing else text
 
 
 def read_paused(dialect: Dialect, spec: InboxSpec) -> Script[frozenset[str]]:

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Index",
+    "as_if_missing",
     "claim_keys",
     "claim_purpose",
+    "create_missing",
     "create_table",
     "finished_keys",
     "finished_purpose",
@@ -36,6 +38,8 @@ class Index:
     """Its keys, as described."""
     text: str
     """The statement that makes it."""
+    key: str = ""
+    """How CREATE TABLE says it, where CREATE INDEX has no IF NOT EXISTS (MySQL)."""
 
 
 def claim_purpose(spec: InboxSpec) -> str:
@@ -58,6 +62,25 @@ def finished_purpose() -> str:
 def create_table(dialect: Dialect, spec: InboxSpec) -> list[str]:
     """Statements that would make a table and its indexes, in order, without semicolons."""
     return dialect.create_table(spec)
+
+
+def create_missing(dialect: Dialect, spec: InboxSpec) -> list[str]:
+    """The same for a table, or an index, that may be there already, and is then left as it is.
+
+    On MariaDB and MySQL, of which one knows no CREATE INDEX IF NOT EXISTS, one statement makes both.
+    """
+    made, *_ = dialect.create_table(spec)
+    indexes = dialect.indexes(spec)
+    if keys := "".join(f",\n    {index.key}" for index in indexes if index.key):
+        lines, end, options = made.rpartition("\n)")
+        return [as_if_missing(f"{lines}{keys}{end}{options}")]
+    return [as_if_missing(text) for text in (made, *(index.text for index in indexes))]
+
+
+def as_if_missing(text: str) -> str:
+    """A CREATE that does nothing where there is such a thing already."""
+    create, kind, rest = text.split(" ", 2)
+    return f"{create} {kind} IF NOT EXISTS {rest}"
 
 
 def claim_keys(spec: InboxSpec) -> Iterator[tuple[Role, Column]]:

@@ -75,7 +75,10 @@ def everything(table: str) -> tuple[list[InboxQueue[Any, Any]], dict[str, str], 
     return queues, dead, [*tables, f"{table} plain dead", CONTROL]
 
 
-def test_the_printed_script_runs_and_check_is_then_clean(cli: Cli, db_url: str, table: str) -> None:
+@pytest.mark.parametrize("if_missing", [False, True], ids=["plain", "if not exists"])
+def test_the_printed_script_runs_and_check_is_then_clean(
+    cli: Cli, db_url: str, table: str, if_missing: bool
+) -> None:
     queues, dead, tables = everything(table)
 
     def service(url: str) -> Service:
@@ -94,13 +97,27 @@ def test_the_printed_script_runs_and_check_is_then_clean(cli: Cli, db_url: str, 
     name = cli.module(service=service)
     before = cli.json("check", name, "--url", db_url, status=1)
     assert [one["severity"] for one in before["findings"]].count("error") == 6
-    script = cli.run("ddl", name, "--url", db_url).stdout
+    options = ("--if-not-exists",) if if_missing else ()
+    script = cli.run("ddl", name, "--url", db_url, *options).stdout
     run_script(db_url, script)
+    if if_missing:
+        run_script(db_url, script)
     after = cli.json("check", name, "--url", db_url)
     assert after["ok"]
     assert {one["severity"] for one in after["findings"]} == {"note"}
     assert all("no cap" in one["text"] for one in after["findings"])
     drop(db_url, *tables)
+
+
+def factory_of_rows(queue: InboxQueue[Any, Any]) -> Any:
+    """A service of one queue, whatever its rows hold."""
+
+    def service(url: str) -> Service:
+        app = Service("mailer", Broker(url))
+        app.include(row_handler(queue) if queue.name == "least" else subscriber_of(queue))
+        return app
+
+    return service
 
 
 def row_handler(queue: InboxQueue[Any, Any]) -> Any:
@@ -112,6 +129,36 @@ def row_handler(queue: InboxQueue[Any, Any]) -> Any:
     async def handle(row: Mapping[str, Any]) -> None: ...
 
     return handle
+
+
+@pytest.mark.parametrize("shape", ["whole", "fifo", "plain", "kept", "least"])
+def test_if_not_exists_leaves_out_no_index(cli: Cli, db_url: str, table: str, shape: str) -> None:
+    queues, _, tables = everything(table)
+    (queue,) = [queue for queue in queues if queue.name == shape]
+    name = f"{cli.module(make=factory_of_rows(queue))}:make"
+    found = []
+    for options in ((), ("--if-not-exists",)):
+        drop(db_url, *tables)
+        run_script(db_url, cli.run("ddl", name, "--url", db_url, *options).stdout)
+        found.append(on(db_url, lambda database: database.describe(queue.spec)))
+    drop(db_url, *tables)
+    assert set(found[0].indexes) == set(found[1].indexes)
+    assert found[0].columns == found[1].columns
+
+
+@pytest.mark.parametrize("dialect", ["postgres", "sqlite", "mysql", "mariadb"])
+def test_a_named_dialect_needs_no_url(
+    cli: Cli, dialect: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"{cli.module(make=factory(InboxQueue(lease_spec('jobs'), 'mails', Mail)))}:make"
+    kind = {"mariadb": "mysql"}.get(dialect, dialect)
+    without = cli.json("ddl", name, "--dialect", dialect)
+    assert without["dialect"] == kind
+    assert len(without["statements"]) == (3 if kind == "mysql" else 4)
+    monkeypatch.setenv("INBOXKIT_URL", "sqlite:///environment.db")
+    assert cli.json("ddl", name, "--dialect", dialect) == without
+    monkeypatch.delenv("INBOXKIT_URL")
+    assert "give --url" in cli.run("ddl", name, status=2).stderr
 
 
 def test_a_dialect_can_be_named_and_nothing_connects(cli: Cli) -> None:

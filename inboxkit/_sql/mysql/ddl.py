@@ -106,7 +106,8 @@ def _index(spec: InboxSpec, suffix: str, keys: list[str]) -> Index:
     name = names.quote(names.shortened(spec.table, suffix))
     table, columns = names.table(spec.table, spec.schema), ", ".join(map(names.quote, keys))
     purpose = _purpose(spec, suffix)
-    return Index(purpose, tuple(keys), f"CREATE INDEX {name} ON {table} ({columns})")
+    text = f"CREATE INDEX {name} ON {table} ({columns})"
+    return Index(purpose, tuple(keys), text, f"INDEX {name} ({columns})")
 
 
 def _purpose(spec: InboxSpec, suffix: str) -> str:
