@@ -291,10 +291,10 @@ class Broker(AsyncOnly):
         if self.listen_notify:
             await tell_on_foreign(connection, self.database, queue.spec, queue.group)
         table = queue.spec.name
-        after_foreign_commit(
+        await after_foreign_commit(
             connection, (self.database, table, queue.group), partial(self.wake, queue)
         )
-        after_foreign_commit(connection, tell, tell)
+        await after_foreign_commit(connection, tell, tell)
 
     def wake(self, queue: InboxQueue[Any, Any] | str) -> None:
         """Look for due rows now: for rows that were written by other means.

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final, TypeAlias
 from weakref import WeakKeyDictionary, WeakSet
 
 from inboxkit._sql.statement import Answer, Statement
 
 __all__ = ["after_foreign_commit", "connection_of", "is_sqlalchemy", "through_sqlalchemy"]
 
+Path: TypeAlias = tuple[tuple[str, int], ...]
+"""Savepoints, outermost first: each by its name, and by a number that none other of its connection has."""
+
+_OF_SAVEPOINTS: Final = re.compile(
+    r"\s*(SAVEPOINT|RELEASE(?:\s+SAVEPOINT)?|ROLLBACK(?:\s+(?:WORK|TRANSACTION))?\s+TO(?:\s+SAVEPOINT)?)"
+    r"\s+([^\s;]+)",
+    re.IGNORECASE,
+)
 _KINDS = frozenset({"AsyncConnection", "AsyncSession", "async_scoped_session"})
 
 
@@ -41,24 +50,112 @@ async def through_sqlalchemy(connection: Any, statement: Statement) -> Answer:
     return Answer(rows=rows, rowcount=len(rows))
 
 
-def after_foreign_commit(connection: Any, key: Hashable, function: Callable[[], None]) -> None:
+async def after_foreign_commit(
+    connection: Any, key: Hashable, function: Callable[[], None]
+) -> None:
     """Call a function, one for each key, after the commit of the transaction that is open there.
 
-    For an `AsyncConnection` that is when it is given back, or begins its next transaction: it tells of
+    It is not called where the transaction rolls back, or a savepoint that is open now. For an
+    `AsyncConnection` the commit is when it is given back, or begins its next transaction: it tells of
     a commit only beforehand. Nothing is called for connections of other kinds, whose commits nobody
     tells of.
     """
     if not is_sqlalchemy(connection):
         return
     if _is_session(connection):
+        outer = await connection.connection()
         session = connection if hasattr(connection, "sync_session") else connection.registry()
-        _Session.of(session.sync_session).functions[key] = function
+        functions = _Session.of(session.sync_session).functions
     else:
-        _Connection.of(connection.sync_connection).functions[key] = function
+        outer = connection
+        functions = _Connection.of(connection.sync_connection).functions
+    _Savepoints.of(outer.sync_connection).add(functions, key, function)
 
 
 def _is_session(given: Any) -> bool:
     return hasattr(given, "sync_session") or type(given).__name__ == "async_scoped_session"
+
+
+class _Functions:
+    """What is to be called, with the savepoints under which each was given."""
+
+    def __init__(self) -> None:
+        self._given: dict[tuple[Hashable, Path], Callable[[], None]] = {}
+
+    def add(self, key: Hashable, function: Callable[[], None], under: Path) -> None:
+        """Keep one, in place of another with the same key under the same savepoints."""
+        self._given[key, under] = function
+
+    def undo(self, savepoints: Path) -> None:
+        """Forget what was given under these."""
+        size = len(savepoints)
+        self._given = {
+            (key, under): function
+            for (key, under), function in self._given.items()
+            if under[:size] != savepoints
+        }
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._given.clear()
+
+    def take(self) -> dict[Hashable, Callable[[], None]]:
+        """One for each key, no longer kept."""
+        given, self._given = self._given, {}
+        return {key: function for (key, _), function in given.items()}
+
+
+class _Savepoints:
+    """The savepoints that are open on a connection, since something was first published there.
+
+    By the statements that went through it: SQLAlchemy's events of them do not tell their names.
+    """
+
+    _known: ClassVar[WeakKeyDictionary[Any, _Savepoints]] = WeakKeyDictionary()
+
+    def __init__(self, connection: Any) -> None:
+        from sqlalchemy import event  # noqa: PLC0415 - installed, since the connection is of it
+
+        self._open: Path = ()
+        self._count = 0
+        self._all: WeakSet[_Functions] = WeakSet()
+        event.listen(connection, "after_cursor_execute", self._executed)
+        event.listen(connection, "begin", self._begins)
+
+    @classmethod
+    def of(cls, connection: Any) -> _Savepoints:
+        found = cls._known.get(connection)
+        if found is None:
+            found = cls._known[connection] = cls(connection)
+        return found
+
+    def add(self, functions: _Functions, key: Hashable, function: Callable[[], None]) -> None:
+        """Keep a function under what is open now."""
+        self._all.add(functions)
+        functions.add(key, function, self._open)
+
+    def _executed(self, _connection: Any, _cursor: Any, statement: str, *_more: Any) -> None:
+        found = _OF_SAVEPOINTS.match(statement)
+        if found is None:
+            return
+        verb, name = found[1][:2].upper(), found[2].strip('"`[]').lower()
+        if verb == "SA":
+            self._count += 1
+            self._open = (*self._open, (name, self._count))
+            return
+        places = [at for at, (known, _) in enumerate(self._open) if known == name]
+        if verb == "RE":
+            # What was given under it names it still, and goes with those around it.
+            self._open = self._open[: places[-1]] if places else ()
+            return
+        # It stays open itself. One without a place here was set before anything was given: all is
+        # under it.
+        self._open = self._open[: places[-1] + 1] if places else ()
+        for functions in self._all:
+            functions.undo(self._open)
+
+    def _begins(self, _connection: Any) -> None:
+        self._open = ()
 
 
 class _Session:
@@ -69,7 +166,7 @@ class _Session:
     def __init__(self, session: Any) -> None:
         from sqlalchemy import event  # noqa: PLC0415 - installed, since the session is of it
 
-        self.functions: dict[Hashable, Callable[[], None]] = {}
+        self.functions = _Functions()
         event.listen(session, "after_commit", self._committed)
         event.listen(session, "after_rollback", self._rolled_back)
 
@@ -82,7 +179,7 @@ class _Session:
 
     def _committed(self, session: Any) -> None:
         if not session.in_nested_transaction():
-            _call(self.functions)
+            _call(self.functions.take())
 
     def _rolled_back(self, session: Any) -> None:
         if not session.in_nested_transaction():
@@ -100,7 +197,7 @@ class _Connection:
     def __init__(self, connection: Any) -> None:
         from sqlalchemy import event  # noqa: PLC0415 - installed, since the connection is of it
 
-        self.functions: dict[Hashable, Callable[[], None]] = {}
+        self.functions = _Functions()
         self._due: dict[Hashable, Callable[[], None]] = {}
         event.listen(connection, "commit", self._commits)
         event.listen(connection, "rollback", self._rolls_back)
@@ -118,8 +215,7 @@ class _Connection:
         return found
 
     def _commits(self, connection: Any) -> None:
-        self._due |= self.functions
-        self.functions.clear()
+        self._due |= self.functions.take()
         record = connection.connection._connection_record
         if record is not None:
             self._committed[record] = self
@@ -132,7 +228,8 @@ class _Connection:
 
     def finish(self) -> None:
         """The commit is done."""
-        _call(self._due)
+        due, self._due = self._due, {}
+        _call(due)
 
 
 def _checked_in(_driver_connection: Any, record: Any) -> None:
@@ -142,7 +239,5 @@ def _checked_in(_driver_connection: Any, record: Any) -> None:
 
 
 def _call(functions: dict[Hashable, Callable[[], None]]) -> None:
-    called = list(functions.values())
-    functions.clear()
-    for function in called:
+    for function in functions.values():
         function()

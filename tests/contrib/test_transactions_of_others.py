@@ -5,6 +5,7 @@ Each connection goes through the same table of endings, on each database that it
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
@@ -170,6 +171,52 @@ async def two_transactions(side: Side) -> None:
             await side.job(f"job {number}")
 
 
+async def nested_rollback_beside_what_is_kept(side: Side) -> None:
+    async with side.transaction():
+        await side.job("first")
+        with ends(EndedError):
+            async with side.savepoint():
+                await side.job("a")
+                raise EndedError
+        async with side.savepoint():
+            await side.job("second")
+        await side.job("third")
+
+
+async def rollback_of_a_savepoint_around_others(side: Side) -> None:
+    async with side.transaction():
+        await side.order(1)
+        with ends(EndedError):
+            async with side.savepoint():
+                async with side.savepoint():
+                    await side.job("a")
+                await side.job("b")
+                async with side.savepoint():
+                    await side.job("c")
+                raise EndedError
+        await side.job("kept")
+
+
+async def rollback_within_a_savepoint_that_is_kept(side: Side) -> None:
+    async with side.transaction(), side.savepoint():
+        with ends(EndedError):
+            async with side.savepoint():
+                await side.job("a")
+                raise EndedError
+        await side.job("kept")
+
+
+async def transactions_one_after_the_other(side: Side) -> None:
+    """On one connection: what a nested one has undone is no matter of the next."""
+    await nested_rollback(side)
+    async with side.transaction(), side.savepoint():
+        await side.job("kept")
+    with ends(EndedError):
+        async with side.transaction():
+            await side.job("a")
+            raise EndedError
+
+
 ENDINGS: dict[Callable[[Side], Awaitable[None]], tuple[list[int], list[str]]] = {
     commit: ([1], ["a"]),
     rollback: ([], []),
@@ -181,8 +228,15 @@ ENDINGS: dict[Callable[[Side], Awaitable[None]], tuple[list[int], list[str]]] = 
     error_of_the_database: ([], []),
     error_of_the_database_in_nested: ([1], ["kept"]),
     two_transactions: ([1, 2], ["job 1", "job 2"]),
+    nested_rollback_beside_what_is_kept: ([], ["first", "second", "third"]),
+    rollback_of_a_savepoint_around_others: ([1], ["kept"]),
+    rollback_within_a_savepoint_that_is_kept: ([], ["kept"]),
+    transactions_one_after_the_other: ([1, 2], ["kept"]),
 }
 """With the orders and the jobs that are there afterwards."""
+
+
+_numbers = itertools.count()
 
 
 def by_statements(execute: Callable[[str], Awaitable[Any]], begin: str = "BEGIN") -> Block:
@@ -191,19 +245,19 @@ def by_statements(execute: Callable[[str], Awaitable[Any]], begin: str = "BEGIN"
     def made(first: str, last: str, undo: str) -> Block:
         @asynccontextmanager
         async def block() -> AsyncIterator[None]:
-            await execute(first)
+            number = next(_numbers)  # MariaDB and MySQL forget a savepoint for another of its name
+            await execute(first.format(number))
             try:
                 yield
             except BaseException:
-                for one in undo.split(";"):
-                    await execute(one)
+                await execute(undo.format(number))
                 raise
-            await execute(last)
+            await execute(last.format(number))
 
         return block
 
     if begin == "SAVEPOINT":
-        return made("SAVEPOINT s", "RELEASE SAVEPOINT s", "ROLLBACK TO SAVEPOINT s")
+        return made("SAVEPOINT s{}", "RELEASE SAVEPOINT s{}", "ROLLBACK TO SAVEPOINT s{}")
     return made(begin, "COMMIT", "ROLLBACK")
 
 
@@ -309,14 +363,16 @@ def of_sqlalchemy(driver: str, kind: str) -> Any:
     @asynccontextmanager
     async def connect(url: str) -> AsyncIterator[Side]:
         engine = _engine(url, driver)
-        if kind == "connection":
+        if kind.startswith("connection"):
             async with engine.connect() as connection:
-                yield Side(
-                    connection,
-                    connection.begin,
-                    connection.begin_nested,
-                    lambda sql: connection.execute(text(sql)),
-                )
+
+                async def execute(sql: str) -> None:
+                    await connection.execute(text(sql))
+
+                nested: Block = connection.begin_nested
+                if kind.endswith("savepoints by hand"):
+                    nested = by_statements(execute, "SAVEPOINT")
+                yield Side(connection, connection.begin, nested, execute)
         else:
             given: Any = AsyncSession(engine)
             if kind == "scoped session":
@@ -373,7 +429,12 @@ KINDS: list[tuple[str, str, Any]] = [
             ("asyncmy", "mariadb"),
             ("asyncmy", "mysql"),
         )
-        for kind in ("session", "scoped session", "connection")
+        for kind in (
+            "session",
+            "scoped session",
+            "connection",
+            "connection with savepoints by hand",
+        )
     ),
 ]
 
@@ -402,6 +463,53 @@ def test_a_job_is_there_exactly_if_its_transaction_was_committed(
                 async with connect(url) as side:
                     await ending(side)
                 assert await found(db) == expected, ending.__name__
+                for table in ("orders_of_others", "job_of_others"):
+                    await db.execute(f"DELETE FROM {table}")
+
+    anyio.run(main)
+
+
+@pytest.mark.parametrize(
+    ("inbox_db", "connect"),
+    [
+        pytest.param(
+            server, connect, id=f"{name}-{server}", marks=[if_chosen] * (server == "mysql")
+        )
+        for name, server, connect in KINDS
+        if name.startswith(("ours", "SQLAlchemy"))
+    ],
+)
+def test_what_was_published_is_told_exactly_if_it_was_committed(
+    inbox_db: str, connect: Any, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """By the event, and by waking the queue; of a savepoint that was undone too nothing is told."""
+    url = f"sqlite:///{tmp_path / 'inbox.db'}"
+    if inbox_db != "sqlite":
+        url = request.getfixturevalue(f"shared_{inbox_db}_url")
+
+    async def main() -> None:
+        async with Database(url) as db:
+            await make(db)
+            broker = Broker(db)
+            told: list[Any] = []
+            woken: list[Any] = []
+            broker.listeners.add(told.append)
+            db.wakes.register("job_of_others", None, lambda *due: woken.append(due))
+            for ending, (_, jobs) in ENDINGS.items():
+                told.clear()
+                woken.clear()
+                async with connect(url) as side:
+
+                    async def job(name: str, side: Side = side) -> None:
+                        await broker.publish(JOBS, name, within=side.connection)
+
+                    side.job = job  # type: ignore[method-assign]
+                    await ending(side)
+                ids = await db.fetch("SELECT id FROM job_of_others ORDER BY id")
+                assert [event.id for event in told] == [row[0] for row in ids], ending.__name__
+                assert len(ids) == len(jobs)
+                if connect is not of_ours:  # which wakes the queues of its own Database
+                    assert bool(woken) == bool(jobs), ending.__name__
                 for table in ("orders_of_others", "job_of_others"):
                     await db.execute(f"DELETE FROM {table}")
 
