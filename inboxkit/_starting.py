@@ -12,6 +12,7 @@ import anyio
 
 from . import events
 from ._composing import compose
+from ._core.haste import keeping_time
 from ._core.spec import InboxSpec
 from ._including import Included
 from ._notifying import listener_of
@@ -75,7 +76,7 @@ class Program:
         try:
             # Around everything, since a lifespan may hold scopes of its own open until the end; a stop
             # cancels it only while the service starts.
-            with anyio.CancelScope() as starting:
+            with keeping_time(), anyio.CancelScope() as starting:
                 stop.cancels(starting)
                 async with AsyncExitStack() as resources:
                     subscriptions = await self._start(resources, stop)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio
 
+from inboxkit._core.haste import hasty
 from inboxkit._db.placeholders import parse
 from inboxkit._db.scripts import step_through
 from inboxkit._sql.statement import Answer, Script, Statement
@@ -41,6 +42,8 @@ _SIGN_OF_LIFE: Final = Statement("notifications", "SELECT 1")
 _REMEMBERED: Final = frozenset({"ATTACH", "DETACH", "PRAGMA"})
 """What changes a session of SQLite."""
 _ROLLBACK: Final = Statement("rollback", "ROLLBACK", returns_rows=False)
+_ROLLBACK_BOUND: Final = 5.0
+"""Seconds after which drivers drop a session whose ROLLBACK is not answered."""
 
 
 class ObservedConnection:
@@ -135,9 +138,16 @@ class ObservedConnection:
             self.terminate()
             return
         try:
-            # It must reach the database although the task is cancelled; the gate opens in any case.
-            with anyio.CancelScope(shield=not self._driver.switch.is_thrown):
+            if self._driver.switch.is_thrown:
                 await self._end(_ROLLBACK, self._inner.rollback)
+                return
+            # It must reach the database although the task is cancelled; the gate opens in any case.
+            with hasty(anyio.move_on_after(_ROLLBACK_BOUND, shield=True)) as bound:
+                await self._end(_ROLLBACK, self._inner.rollback)
+            if (
+                bound.cancelled_caught
+            ):  # as the driver itself would: the session's end undoes it too
+                self.terminate()
         finally:
             self._close_block()
             self._held_script, self._is_hold = None, False

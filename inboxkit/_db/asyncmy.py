@@ -12,6 +12,7 @@ import asyncmy
 from asyncmy.constants import CLIENT
 from asyncmy.errors import Error
 
+from inboxkit._core.haste import hasty
 from inboxkit._db.keepalive import keep_alive
 from inboxkit._db.mysql import MysqlConnection
 from inboxkit._db.mysql_errors import unreachable
@@ -98,7 +99,7 @@ class AsyncmyConnection(MysqlConnection):
             return
         with self._clock.external("close"):
             try:
-                with anyio.move_on_after(LAST_WORD, shield=True):
+                with hasty(anyio.move_on_after(LAST_WORD, shield=True)):
                     await self._connection.ensure_closed()
             finally:
                 self.terminate()

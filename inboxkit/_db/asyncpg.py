@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import asyncpg
 
+from inboxkit._core.haste import hasty
 from inboxkit._db.instants import from_microseconds, to_microseconds
 from inboxkit._db.keepalive import keep_alive
 from inboxkit._db.placeholders import parse
@@ -68,7 +69,7 @@ class AsyncpgConnection(PostgresConnection):
             return
         with self._clock.external("close"):
             try:
-                with anyio.move_on_after(LAST_WORD, shield=True):
+                with hasty(anyio.move_on_after(LAST_WORD, shield=True)):
                     await self._connection.close()
             finally:
                 self.terminate()
@@ -105,7 +106,8 @@ class AsyncpgConnection(PostgresConnection):
         certain = False
         try:
             # Time must not pass for the statement's waiting alone.
-            with self._clock.external("stop"), anyio.move_on_after(LAST_WORD, shield=True):
+            bound = anyio.move_on_after(LAST_WORD, shield=True)
+            with self._clock.external("stop"), hasty(bound):
                 await self._connection.execute("SELECT 1")
                 certain = True
         except asyncpg.PostgresError as error:

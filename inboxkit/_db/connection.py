@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import anyio
 
+from inboxkit._core.haste import hasty
 from inboxkit._db.blocks import Block
 from inboxkit._db.record import Record, records
 from inboxkit._db.scripts import step_through
@@ -191,7 +192,7 @@ class Transaction(Connection):
         """Undo what was done since; where that fails, the outer block cannot commit either."""
         if self._is_over:
             return  # with the whole transaction, and somebody else may have the connection
-        with anyio.move_on_after(_ROLLBACK_BOUND, shield=True) as scope:
+        with hasty(anyio.move_on_after(_ROLLBACK_BOUND, shield=True)) as scope:
             try:
                 for text in ("ROLLBACK TO SAVEPOINT", "RELEASE SAVEPOINT"):
                     await self._driver.execute(

@@ -118,7 +118,7 @@ class _Savepoints:
 
         self._open: Path = ()
         self._count = 0
-        self._all: WeakSet[_Functions] = WeakSet()
+        self._all: WeakKeyDictionary[_Functions, None] = WeakKeyDictionary()
         event.listen(connection, "after_cursor_execute", self._executed)
         event.listen(connection, "begin", self._begins)
 
@@ -131,7 +131,7 @@ class _Savepoints:
 
     def add(self, functions: _Functions, key: Hashable, function: Callable[[], None]) -> None:
         """Keep a function under what is open now."""
-        self._all.add(functions)
+        self._all[functions] = None
         functions.add(key, function, self._open)
 
     def _executed(self, _connection: Any, _cursor: Any, statement: str, *_more: Any) -> None:

@@ -189,7 +189,7 @@ class MysqlSession(ABC):
             return killing.is_done and call.is_done
 
         with self._clock.external("stop"):  # time must not pass for the statement's waiting alone
-            interruption = await outlast(wait, is_over, seconds=LAST_WORD)
+            interruption = await outlast(wait, is_over, seconds=LAST_WORD, is_hasty=True)
             has_answered = call.is_done
             if is_over():
                 # The stop may have come too late for this statement, and must not meet another.
@@ -223,7 +223,7 @@ class MysqlSession(ABC):
 
 
 async def _ended(call: Call, seconds: float) -> BaseException | None:
-    return await outlast(call.wait, lambda: call.is_done, seconds=seconds)
+    return await outlast(call.wait, lambda: call.is_done, seconds=seconds, is_hasty=True)
 
 
 def guard_of(timeout: float) -> float:

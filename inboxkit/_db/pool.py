@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 
+from inboxkit._core.haste import hasty
 from inboxkit._db.backend import current_task_id
 from inboxkit._db.turnstile import Turnstile
 from inboxkit.abc import Driver, DriverConnection, Movable
@@ -193,7 +194,7 @@ class Pool:
         self._is_closed = True
         if self._holders:
             self._all_back = anyio.Event()
-            with anyio.move_on_after(_GRACE, shield=True):
+            with hasty(anyio.move_on_after(_GRACE, shield=True)):
                 await self._all_back.wait()
         for connection, _ in self._holders.values():
             connection.terminate()

@@ -110,7 +110,9 @@ class PsycopgSession(psycopg.AsyncConnection[tuple[Any, ...]]):
     async def _drive(self, exchange: Exchange[RV]) -> RV:
         if self._limit is not None:
             limit = self._limit
-            interruption = await outlast(exchange.step, exchange.is_done, seconds=limit)
+            interruption = await outlast(
+                exchange.step, exchange.is_done, seconds=limit, is_hasty=True
+            )
         else:
             limit = self.guard
             interruption = await self._until_stopped(exchange)
@@ -155,7 +157,7 @@ class PsycopgSession(psycopg.AsyncConnection[tuple[Any, ...]]):
             await (exchange if cancelling.is_done() else cancelling).step()
 
         with self.stopping():
-            await outlast(step, exchange.is_done, seconds=LAST_WORD)
+            await outlast(step, exchange.is_done, seconds=LAST_WORD, is_hasty=True)
         cancelling.close()
 
     def _cancelling(self) -> PQGenConn[None]:

@@ -14,6 +14,7 @@ import anyio
 import pymysql
 from pymysql.constants import CLIENT
 
+from inboxkit._core.haste import hasty
 from inboxkit._db.backend import waker
 from inboxkit._db.keepalive import keep_alive
 from inboxkit._db.mysql import MysqlConnection
@@ -251,7 +252,8 @@ class PymysqlDriver:
 
     async def aclose(self) -> None:
         """Wait for the threads of terminated connections, within a bound."""
-        with self._clock.external("close"), anyio.move_on_after(LAST_WORD, shield=True):
+        bound = anyio.move_on_after(LAST_WORD, shield=True)
+        with self._clock.external("close"), hasty(bound):
             for worker in self._workers:
                 await worker.ended()
 

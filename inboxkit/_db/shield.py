@@ -7,6 +7,8 @@ from typing import Final
 
 import anyio
 
+from inboxkit._core.haste import hasty
+
 __all__ = ["LAST_WORD", "outlast"]
 
 LAST_WORD: Final = 1.0
@@ -14,7 +16,11 @@ LAST_WORD: Final = 1.0
 
 
 async def outlast(
-    wait: Callable[[], Awaitable[object]], done: Callable[[], bool], *, seconds: float
+    wait: Callable[[], Awaitable[object]],
+    done: Callable[[], bool],
+    *,
+    seconds: float,
+    is_hasty: bool = False,
 ) -> BaseException | None:
     """Call `wait` until `done()`, at most so many seconds, whatever cancels the task meanwhile.
 
@@ -25,13 +31,16 @@ async def outlast(
         wait: Waits for some progress; called again after a cancellation, so it must bear that.
         done: Whether the end has come.
         seconds: After these it gives up; `done()` then is still false.
+        is_hasty: Whether it gives up sooner where the task's service has no time left: what waits for
+            a server does, and what waits for a thread or a task of this process does not.
 
     Returns:
         A cancellation that came from outside, which the caller raises again once it has put
         everything right; None where there was none.
     """
     interruption: BaseException | None = None
-    with anyio.move_on_after(seconds, shield=True) as scope:
+    bound = anyio.move_on_after(seconds, shield=True)
+    with hasty(bound) if is_hasty else bound as scope:
         while not done():
             try:
                 await wait()

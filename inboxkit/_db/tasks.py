@@ -28,7 +28,9 @@ async def finished(
         outside meanwhile, if one did.
     """
     task = asyncio.get_running_loop().create_task(work)
-    interruption = await outlast(lambda: asyncio.wait([task]), task.done, seconds=seconds)
+    interruption = await outlast(
+        lambda: asyncio.wait([task]), task.done, seconds=seconds, is_hasty=True
+    )
     return task, interruption
 
 
@@ -51,7 +53,7 @@ async def opened(opening: Coroutine[Any, Any, T], drop: Callable[[T], object]) -
 
 async def stopped(task: asyncio.Task[Any]) -> None:
     """Wait a second for the end of a task that was told to end by other means, then cancel it."""
-    await outlast(lambda: asyncio.wait([task]), task.done, seconds=LAST_WORD)
+    await outlast(lambda: asyncio.wait([task]), task.done, seconds=LAST_WORD, is_hasty=True)
     if task.cancel():
         await outlast(lambda: asyncio.wait([task]), task.done, seconds=LAST_WORD)
     if task.done() and not task.cancelled():

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import anyio
 
+from inboxkit._core.haste import hasty
 from inboxkit._core.settlement import Settlement
 from inboxkit._sql.advisory import SessionKeys
 from inboxkit._sql.statement import Reading, Script, Steps
@@ -194,7 +195,7 @@ class SessionAdvisoryForm:
         session, is_free = hold.session, False
         try:
             if not session.is_closed:
-                with anyio.move_on_after(_UNLOCK_BOUND, shield=True):
+                with hasty(anyio.move_on_after(_UNLOCK_BOUND, shield=True)):
                     answer = await session.execute(self._statements.unlock(hold.key))
                     is_free = bool(answer.rows[0][0])
                 if not is_free:

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import anyio
 
+from inboxkit._core.haste import hasty
 from inboxkit._core.lease import add, fit
 from inboxkit._core.settlement import Settlement, Verb
 from inboxkit._core.spec import InboxSpec, Role
@@ -228,7 +229,7 @@ class RowLockForm:
         after, is_free = self._after(connection), False
         try:
             if after is not None and not connection.is_closed:
-                with anyio.move_on_after(_BOUND, shield=True):
+                with hasty(anyio.move_on_after(_BOUND, shield=True)):
                     await connection.rollback()
                     if not connection.is_closed:
                         await connection.execute(after)

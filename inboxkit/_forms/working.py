@@ -8,6 +8,7 @@ from typing import Final
 
 import anyio
 
+from inboxkit._core.haste import hasty
 from inboxkit._core.settlement import Settlement
 from inboxkit._sql.statement import Script, Statement
 from inboxkit.abc import DriverConnection, Fence, Settled
@@ -155,7 +156,7 @@ class SavepointWork:
             return
         try:
             if connection.in_transaction:
-                with anyio.move_on_after(_UNDO_BOUND, shield=True):
+                with hasty(anyio.move_on_after(_UNDO_BOUND, shield=True)):
                     await connection.execute(_UNDO)
                     is_done = True
         except DatabaseError:

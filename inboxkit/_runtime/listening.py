@@ -10,6 +10,7 @@ from typing import Protocol
 
 import anyio
 
+from inboxkit._core.haste import hasty
 from inboxkit.abc import Clock, DriverConnection, Listening, Statement
 from inboxkit.errors import DatabaseError, DialectError, StartupError
 
@@ -80,7 +81,7 @@ class Listener:
             return
         with anyio.CancelScope(shield=True):
             try:
-                with anyio.move_on_after(_LAST_WORD):
+                with hasty(anyio.move_on_after(_LAST_WORD)):
                     await ear.execute(Statement("unlisten", "UNLISTEN *", returns_rows=False))
             except DatabaseError as error:
                 log(logging.DEBUG, "UNLISTEN failed: %s", describe_error(error))

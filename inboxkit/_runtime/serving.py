@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import anyio
 
+from inboxkit._core.haste import ends_by
 from inboxkit.abc import Clock
 
 from .held import Held, Stage
@@ -103,6 +104,8 @@ async def _stop(
 
 
 async def _release(subscriptions: Sequence[Subscription], stop: Stop, clock: Clock) -> None:
+    # What is not answered by the end of this phase is not waited for when all is closed.
+    ends_by(anyio.current_time() + RELEASE_SECONDS)
     for subscription in subscriptions:
         subscription.release()
     await _wait(subscriptions, RELEASE_SECONDS, stop, None, clock)

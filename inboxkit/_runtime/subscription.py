@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 from anyio.abc import TaskGroup
 
+from inboxkit._core.haste import hasty
 from inboxkit._core.settlement import Settlement, Verb
 from inboxkit.abc import Claim, Claimed, ClaimForm, Clock, Settled
 
@@ -215,7 +216,7 @@ class Subscription:
         """Let go of all that is left; when its tasks have ended."""
         self._unregister()
         self._workers.close()
-        with anyio.move_on_after(RELEASE_SECONDS, shield=True):
+        with hasty(anyio.move_on_after(RELEASE_SECONDS, shield=True)):
             await self._form.close()
         for held in self.in_work:
             self._forget(held)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import anyio
 import pytest
-from database_cells import everywhere
+from database_cells import cells, everywhere
 from runtime_kit import (
+    FIFO,
     HOUR,
     JOBS,
     MINUTE,
@@ -28,8 +30,9 @@ from runtime_kit import (
     warnings,
 )
 
-from inboxkit import Database, Delivery, ack, events
+from inboxkit import Database, Delivery, Inbox, InboxQueue, ack, events, role
 from inboxkit_testing import TestApp, Timeline, VirtualClock
+from inboxkit_testing.faults import Operation
 
 
 @everywhere
@@ -351,6 +354,62 @@ async def test_the_log_names_each_row_that_a_stop_leaves(
     assert sorted(event.id for event in timeline.of(events.Unsettled)) == [1, 2]
     for row in (1, 2):
         assert len(warnings(caplog, f"row {row} is left unsettled by the stop")) == 1
+
+
+class Locked(Inbox, table="locked_jobs"):
+    """Under the lock of its claim's transaction."""
+
+    id: int = role.id(generated=True)
+    payload: bytes = role.payload()
+
+
+class Keyed(Inbox, table="stop_keyed_jobs", advisory_lock="stopped-{id}"):
+    """Under an advisory lock."""
+
+    id: int = role.id(generated=True)
+    payload: bytes = role.payload()
+
+
+FORMS = {
+    "lease": PLAIN,
+    "FIFO": FIFO,
+    "row lock": InboxQueue(Locked, "locked", Work),
+    "advisory": InboxQueue(Keyed, "keyed", Work),
+}
+UNANSWERED: dict[str, Callable[[Operation], bool]] = {
+    "nothing": lambda operation: True,
+    "no statement": lambda operation: operation.kind in ("statement", "script"),
+    "no end of a transaction": lambda operation: operation.kind in ("commit", "rollback"),
+}
+
+
+@pytest.mark.parametrize("what", UNANSWERED)
+@pytest.mark.parametrize("seconds", [0.5, 1000], ids=["handlers end", "handlers are cancelled"])
+@pytest.mark.parametrize(
+    ("inbox_db", "inbox_backend", "form"),
+    [
+        pytest.param(*cell.values, form, id=f"{cell.id}-{form}", marks=cell.marks)
+        for form in FORMS
+        for cell in cells("postgres", "mariadb", *(("sqlite",) if form != "row lock" else ()))
+    ],
+)
+async def test_a_stop_lasts_no_longer_than_its_phases_whatever_is_not_answered(
+    inbox_database: Database, virtual_clock: VirtualClock, form: str, seconds: float, what: str
+) -> None:
+    """Each wait for a last word is short, but they come one after the other."""
+    queue = FORMS[form]
+    await create(inbox_database, queue.row)
+    await put(inbox_database, queue, 1, 2)
+    app = serve(inbox_database, queue, Handler(seconds), workers=2, drain_timeout=2 * SECOND)
+    async with app.running() as handle:
+        await virtual_clock.advance(0.25 * SECOND)
+        observed(inbox_database).faults.delay(UNANSWERED[what], 10_000, times=100_000)
+        begin = virtual_clock.monotonic()
+        handle.stop()
+    assert virtual_clock.monotonic() - begin <= 2 + 5 + 5
+    observed(inbox_database).faults.clear()
+    if what == "nothing":
+        assert await count(inbox_database, queue.row) == 2
 
 
 async def test_a_release_of_unknown_outcome_is_not_repeated(
