@@ -30,6 +30,7 @@ from ._sql.check import check_dead_letter, check_groups
 from ._sql.dialect import get_dialect
 from ._sql.every_group import Others
 from ._sql.info import TableInfo
+from ._sql.servers import galera_warning, read_is_galera
 from .abc import Claimed, ClaimForm
 from .errors import DatabaseBusyError, DecodeError, OutcomeUnknownError, StartupError
 from .table import row_from
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from .broker import Broker
     from .database import Database, Transaction
 
-__all__ = ["checked_table", "compose", "form_of"]
+__all__ = ["checked_table", "cluster_warnings", "compose", "form_of"]
 
 T = TypeVar("T")
 
@@ -73,7 +74,7 @@ async def compose(
         StartupError: A table cannot be served; the message names subscription, table and cure.
     """
     outage = Outage()
-    return [
+    subscriptions = [
         await _compose_one(
             one,
             others=left_to_others(one, included),
@@ -93,6 +94,26 @@ async def compose(
         )
         for one in included
     ]
+    for one, warning in await cluster_warnings(included, broker):
+        log(
+            logging.WARNING,
+            "queue %r: %s",
+            one.queue.name,
+            warning,
+            extra={"queue": one.queue.name},
+        )
+    return subscriptions
+
+
+async def cluster_warnings(
+    included: Sequence[Included], broker: Broker
+) -> list[tuple[Included, str]]:
+    """Subscriptions that need what a cluster of several writers does not give, and what to do."""
+    database = broker.database
+    found = [(one, text) for one in included if (text := galera_warning(one.spec)) is not None]
+    if database.dialect != "mysql" or not found:
+        return []
+    return found if await _looked(partial(database.run, read_is_galera())) else []
 
 
 async def _compose_one(

@@ -19,6 +19,7 @@ from inboxkit._db.postgres_errors import NoAnswerError, is_lost, judged, lost
 from inboxkit._db.shield import LAST_WORD
 from inboxkit._db.tasks import finished, opened, stopped
 from inboxkit._db.versions import check_postgres
+from inboxkit._sql.servers import refuse_cockroach
 from inboxkit._sql.statement import Answer, Statement
 from inboxkit.abc import Clock, DialectName, Notification
 from inboxkit.errors import ConnectError, DatabaseError
@@ -220,6 +221,7 @@ async def _open(url: str, timeout: float) -> Any:
 async def prepared(connection: Any, timeout: float) -> None:
     """Set a session up as `AsyncpgConnection` needs it; it is dropped where that fails."""
     try:
+        refuse_cockroach(getattr(connection.get_settings(), "crdb_version", None))
         check_postgres(connection.get_server_version().major)
         for name in ("json", "jsonb"):
             await connection.set_type_codec(

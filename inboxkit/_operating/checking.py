@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from inboxkit._advisory import advisory_keys
-from inboxkit._composing import checked_table, form_of
+from inboxkit._composing import checked_table, cluster_warnings, form_of
 from inboxkit._core.handler import handler_name
 from inboxkit._core.spec import Role
 from inboxkit._db.process_keys import MemoryKeys
@@ -89,10 +89,17 @@ async def _look(service: Service) -> AsyncIterator[Finding]:
             yield finding
     for finding in _sessions(service):
         yield finding
-    if (watch := skew_watch(broker, service.included)) is not None:
-        excess = await watch.excess()
-        if excess is not None:
-            yield Finding("warning", "clock", excess)
+    for one, warning in await cluster_warnings(service.included, broker):
+        yield Finding("warning", one.queue.name, warning)
+    async for finding in _clock(service):
+        yield finding
+
+
+async def _clock(service: Service) -> AsyncIterator[Finding]:
+    watch = skew_watch(service.broker, service.included)
+    excess = None if watch is None else await watch.excess()
+    if excess is not None:
+        yield Finding("warning", "clock", excess)
 
 
 async def _check_one(one: Included, service: Service) -> TableInfo:

@@ -247,7 +247,7 @@ def _check_unique(dialect: Dialect, spec: InboxSpec, info: TableInfo) -> None:
         return
     raise SchemaError(
         f"column {spec.id.name!r} of table {spec.name!r} (role id) has no unique index of its own: a "
-        f"claim of one row would take every row of that id; {cures.make_unique(dialect, spec)}",
+        f"claim of one row would take every row of that id; {cures.make_unique(dialect, spec, info)}",
         table=spec.name,
         column=spec.id.name,
     )

@@ -111,9 +111,18 @@ def fill(dialect: Dialect, spec: InboxSpec, role: Role, column: Column) -> str:
     return f"{alter(dialect, spec, f'ALTER COLUMN {name} SET DEFAULT {value}')}, or drop generated"
 
 
-def make_unique(dialect: Dialect, spec: InboxSpec) -> str:
+def make_unique(dialect: Dialect, spec: InboxSpec, info: TableInfo) -> str:
     """For an id column without a unique index."""
     table, name = dialect.table(spec.table, spec.schema), dialect.quote(spec.id.name)
+    if any(column != spec.id.name for column in info.partitioned_by):
+        by = ", ".join(
+            repr(column) if column else "an expression" for column in info.partitioned_by
+        )
+        return (
+            f"the table is partitioned by {by}, which each unique index of it must contain, so that it can "
+            f"have none on {spec.id.name!r} alone: partition it by that, as in PARTITION BY HASH ({name}), "
+            "or take a table without partitions, such as one for each group"
+        )
     if dialect.name == "postgres":
         return f"CREATE UNIQUE INDEX ON {table} ({name})"
     index = dialect.quote(f"{spec.table}_id")

@@ -77,6 +77,9 @@ class TableInfo:
     """Which of the two the server is; empty on other databases, and where nobody asked."""
     engine: str = ""
     """MariaDB, MySQL: the storage engine."""
+    partitioned_by: tuple[str, ...] = ()
+    """PostgreSQL: the columns that say which partition a row is in; an empty name stands for an
+    expression."""
 
     def column(self, name: str) -> ColumnInfo | None:
         """Find a column as the database would find it."""

@@ -11,6 +11,7 @@ from uuid import UUID
 import anyio
 import pytest
 
+from inboxkit import Broker, InboxQueue, Service, subscriber
 from inboxkit._core.spec import Column, InboxSpec
 from inboxkit._sql.check import check, check_dead_letter
 from inboxkit._sql.ddl import create_table
@@ -381,3 +382,107 @@ def test_schema_of_sqlite_is_an_attached_database(tmp_path: Path, table: str) ->
                 check(dialect, elsewhere, await db.run(dialect.describe(elsewhere)))
 
     anyio.run(main)
+
+
+PARTITIONED = {
+    "by the group": ("(grp)", "LIST (grp)", "'grp'", ["FOR VALUES IN ('g0')", "DEFAULT"]),
+    "by the group and the id": (
+        "(grp, id)",
+        "RANGE (grp, id)",
+        "'grp', 'id'",
+        ["FOR VALUES FROM (MINVALUE, MINVALUE) TO (MAXVALUE, MAXVALUE)"],
+    ),
+    "by an expression": ("", "LIST ((grp || ''))", "an expression", ["DEFAULT"]),
+}
+
+
+@pytest.mark.parametrize("how", PARTITIONED)
+def test_a_table_whose_partitions_keep_the_id_from_being_unique_is_told_what_can_be_done(
+    with_database: WithDatabase, table: str, how: str
+) -> None:
+    key, by, said, parts = PARTITIONED[how]
+    unique = f", UNIQUE (id, {key[1:-1]})" if how == "by the group" else ""
+    made = [
+        (
+            f"CREATE TABLE TABLE_ (id bigint NOT NULL, grp text NOT NULL, attempt integer, lease TIME_{unique}) "
+            f"PARTITION BY {by}"
+        ),
+        *(f'CREATE TABLE "{table} {n}" PARTITION OF TABLE_ {part}' for n, part in enumerate(parts)),
+    ]
+    if with_database(dialect_of) != "postgres":
+        return
+    error = refusal(with_database, spec(table, group=Column("grp")), *made)
+    assert error is not None
+    assert error.column == "id"
+    assert f"the table is partitioned by {said}, which each unique index of it must contain" in str(
+        error
+    )
+    assert 'PARTITION BY HASH ("id")' in str(error)
+    assert "CREATE UNIQUE INDEX" not in str(error)
+
+
+def test_a_table_that_is_partitioned_by_its_id_is_served(
+    with_database: WithDatabase, table: str
+) -> None:
+    if with_database(dialect_of) != "postgres":
+        return
+    made = (
+        "CREATE TABLE TABLE_ (id bigint NOT NULL, grp text NOT NULL, attempt integer, lease TIME_) "
+        "PARTITION BY HASH (id)"
+    )
+    parts = [
+        f'CREATE TABLE "{table} {n}" PARTITION OF TABLE_ FOR VALUES WITH (MODULUS 2, REMAINDER {n})'
+        for n in range(2)
+    ]
+    described = spec(table, group=Column("grp"))
+    error = refusal(with_database, described, made, *parts)
+    assert error is not None
+    cure = str(error).rpartition("; ")[2]
+    assert cure.startswith("CREATE UNIQUE INDEX ON")
+    assert refusal(with_database, described, cure) is None
+
+
+@pytest.mark.parametrize("with_database", [("asyncio", "postgres")], ids="-".join, indirect=True)
+def test_rows_of_partitions_by_id_are_handled_each_once(
+    with_database: WithDatabase, table: str
+) -> None:
+    async def test(db: Database) -> list[str]:
+        await db.execute(f'CREATE SEQUENCE "{table} s"')  # identities of partitions came with 17
+        await db.execute(
+            f'CREATE TABLE "{table}" (id bigint PRIMARY KEY DEFAULT nextval($q$"{table} s"$q$), '
+            "attempt integer NOT NULL DEFAULT 1, lease timestamptz, payload bytea NOT NULL) "
+            "PARTITION BY HASH (id)"
+        )
+        for n in range(3):
+            await db.execute(
+                f'CREATE TABLE "{table} {n}" PARTITION OF "{table}" '
+                f"FOR VALUES WITH (MODULUS 3, REMAINDER {n})"
+            )
+        described = InboxSpec(
+            table,
+            id=Column("id", generated=True, type=int),
+            attempt=Column("attempt", generated=True),
+            locked_until=Column("lease"),
+            payload=Column("payload"),
+        )
+        queue = InboxQueue(described, "jobs", str)
+        seen: list[str] = []
+        all_seen = anyio.Event()
+
+        @subscriber(queue)
+        async def handle(text: str) -> None:
+            seen.append(text)
+            if len(seen) == 20:
+                all_seen.set()
+
+        app = Service("service", Broker(db))
+        app.include(handle, workers=4)
+        async with app.running():
+            for n in range(20):
+                await app.broker.publish(queue, str(n))
+            with anyio.fail_after(20):
+                await all_seen.wait()
+        assert await db.fetch_value(f'SELECT count(*) FROM "{table}"') == 0
+        return seen
+
+    assert sorted(with_database(test), key=int) == [str(n) for n in range(20)]

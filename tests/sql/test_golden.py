@@ -224,10 +224,12 @@ def test_describe(dialect: str, golden: Callable[[str, str], None]) -> None:
     script = get_dialect(dialect).describe(FULL)
     row = ("id", "int8", "r" if dialect == "postgres" else 0, -1, 0, False, "", False)
     widths = {
-        "postgres": {"table": 3, "columns": 8, "indexes": 3},
+        "postgres": {"table": 5, "columns": 8, "indexes": 3},
         "sqlite": {"tables": 2, "columns": 6, "indexes": 5},
         "mysql": {"server": 4, "table": 4, "columns": 11, "indexes": 4},
     }
+    table = ("jobs", "app", "r", [], "PostgreSQL 17.0")
+    rows: dict[str, tuple[Any, ...]] = {"describe table": table} if dialect == "postgres" else {}
     width = {f"describe {what}": count for what, count in widths[dialect].items()}
     if dialect == "mysql":
         row = ("8.4.0", "1", "app", 0, "", "", "", 6, None, "", "")
@@ -236,7 +238,7 @@ def test_describe(dialect: str, golden: Callable[[str, str], None]) -> None:
     shown = []
     while statement is not None:
         shown.append(show(statement))
-        answer = Answer(rows=[row[: width[statement.name]]])
+        answer = Answer(rows=[rows.get(statement.name, row)[: width[statement.name]]])
         try:
             statement = steps.send(answer)
         except StopIteration:

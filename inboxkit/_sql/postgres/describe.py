@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from inboxkit._core.spec import InboxSpec
 from inboxkit._sql.info import ColumnInfo, IndexInfo, TableInfo, TableKind
+from inboxkit._sql.servers import refuse_cockroach
 from inboxkit._sql.statement import Reading, Script, Statement, Steps
 
 from . import names
@@ -23,7 +24,15 @@ _KINDS: Final[dict[str, TableKind]] = {
 # to_regclass resolves the search path as the statements of this session would, and answers NULL
 # where nothing is found.
 _TABLE: Final = """\
-SELECT c.relname::text, n.nspname::text, c.relkind::text
+SELECT c.relname::text, n.nspname::text, c.relkind::text,
+       ARRAY(SELECT COALESCE(a.attname::text, '')
+             FROM pg_catalog.pg_partitioned_table AS p
+             CROSS JOIN unnest(p.partattrs::int2[]) WITH ORDINALITY AS k(attnum, at)
+             LEFT JOIN pg_catalog.pg_attribute AS a
+                    ON a.attrelid = c.oid AND a.attnum = k.attnum AND k.attnum > 0
+             WHERE p.partrelid = c.oid
+             ORDER BY k.at),
+       pg_catalog.version()
 FROM pg_catalog.pg_class AS c
 JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
 WHERE c.oid = pg_catalog.to_regclass($1::text)"""
@@ -79,7 +88,11 @@ ORDER BY i.indexrelid"""
 
 
 def describe(spec: InboxSpec) -> Script[TableInfo]:
-    """Ask for columns and indexes; views and missing tables are answers too."""
+    """Ask for columns and indexes; views and missing tables are answers too.
+
+    Raises:
+        DialectError: The server is another one than PostgreSQL.
+    """
     name = names.table(spec.table, spec.schema)
 
     def steps(_reading: Reading) -> Steps[TableInfo]:
@@ -88,7 +101,8 @@ def describe(spec: InboxSpec) -> Script[TableInfo]:
             visible = yield Statement("describe nearby", _NEARBY)
             nearby = tuple(row[0] for row in visible.rows)
             return TableInfo(spec.table, spec.schema, "missing", nearby=nearby)
-        table, schema, kind = tables.rows[0]
+        table, schema, kind, partitioned_by, version = tables.rows[0]
+        refuse_cockroach(version)  # behind a pooler it does not say so at connecting
         columns = yield Statement("describe columns", _COLUMNS, (name,))
         indexes = yield Statement("describe indexes", _INDEXES, (name,))
         return TableInfo(
@@ -99,6 +113,7 @@ def describe(spec: InboxSpec) -> Script[TableInfo]:
             tuple(
                 IndexInfo(tuple(keys), unique, partial) for unique, partial, keys in indexes.rows
             ),
+            partitioned_by=tuple(partitioned_by),
         )
 
     return Script("describe", steps, "read")

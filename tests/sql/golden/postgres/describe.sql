@@ -1,5 +1,13 @@
 -- describe table
-SELECT c.relname::text, n.nspname::text, c.relkind::text
+SELECT c.relname::text, n.nspname::text, c.relkind::text,
+       ARRAY(SELECT COALESCE(a.attname::text, '')
+             FROM pg_catalog.pg_partitioned_table AS p
+             CROSS JOIN unnest(p.partattrs::int2[]) WITH ORDINALITY AS k(attnum, at)
+             LEFT JOIN pg_catalog.pg_attribute AS a
+                    ON a.attrelid = c.oid AND a.attnum = k.attnum AND k.attnum > 0
+             WHERE p.partrelid = c.oid
+             ORDER BY k.at),
+       pg_catalog.version()
 FROM pg_catalog.pg_class AS c
 JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
 WHERE c.oid = pg_catalog.to_regclass($1::text);
