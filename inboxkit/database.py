@@ -242,6 +242,9 @@ class Database(AsyncOnly):
     def connection(self) -> AbstractAsyncContextManager[Connection]:
         """Lend a connection for a block; outside a transaction each statement commits by itself.
 
+        On MariaDB and MySQL one whose settings were changed (``SET time_zone = …``, ``USE …``) is closed
+        behind the block, and lent to nobody else.
+
         Raises:
             PoolTimeoutError: None became free within 30 seconds.
             DatabaseError: This same task holds all connections of the pool already.

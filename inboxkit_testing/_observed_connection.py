@@ -89,6 +89,11 @@ class ObservedConnection:
         return getattr(self._inner, "is_misplaced", False)
 
     @property
+    def is_altered(self) -> bool:
+        """Whether its settings were changed, so that nobody else may have it."""
+        return getattr(self._inner, "is_altered", False)
+
+    @property
     def is_closed(self) -> bool:
         return self._inner.is_closed
 

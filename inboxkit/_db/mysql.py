@@ -3,6 +3,7 @@ a driver's library can do."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, TypeVar
@@ -40,6 +41,8 @@ _COMMITTING: Final = frozenset(
     | {"LOCK", "OPTIMIZE", "RENAME", "REPAIR", "RESET", "REVOKE", "START", "TRUNCATE", "UNINSTALL"}
 )
 """What begins with these words commits the transaction that is open, as a rule."""
+_PASSING: Final = re.compile(r"\bSET\s+(?:TRANSACTION|STATEMENT)\b", re.IGNORECASE)
+"""A setting of the next transaction or of one statement."""
 
 
 class MysqlConnection(MysqlSession):
@@ -59,6 +62,8 @@ class MysqlConnection(MysqlSession):
         """The server has rolled the transaction back by itself."""
         self.is_misplaced = False
         """Whether the server has refused to write, since it is read-only."""
+        self.is_altered = False
+        """Whether a statement may have changed the session's settings or its database, for good."""
         self._committed_by: str | None = None
         """The statement that has ended the transaction by committing it unasked."""
         self._has_strayed = False
@@ -89,6 +94,10 @@ class MysqlConnection(MysqlSession):
         except ValueRefusedError as error:
             raise DatabaseError(f"{name}: {error}; nothing was sent", statement=name) from error
         self._check_length(name, len(text))
+        if parsed.keyword == "USE" or (
+            parsed.keyword == "SET" and not _PASSING.search(statement.text)
+        ):
+            self.is_altered = True
         may_commit = not is_inside or parsed.keyword in {"COMMIT", *_COMMITTING}
         await anyio.lowlevel.checkpoint_if_cancelled()
         with self._exchange(name, may_commit=may_commit, has_arguments=bool(statement.parameters)):

@@ -165,7 +165,8 @@ class Pool:
         """Take a connection back; one inside a transaction is rolled back first.
 
         One whose server has become read-only is dropped with the idle ones: after a fail-over a new one
-        may lead elsewhere, and all of these stay where they are.
+        may lead elsewhere, and all of these stay where they are. One whose settings its user has changed is
+        closed: a claim on it would read and write times in another time zone.
 
         Cancellation:
             The connection is back in any case, or closed.
@@ -176,7 +177,7 @@ class Pool:
                 self._drop_idle()
             if connection.in_transaction and not connection.is_closed:
                 await connection.rollback()
-            if self._is_closed:
+            if self._is_closed or getattr(connection, "is_altered", False):
                 await connection.close()
         except BaseException:
             connection.terminate()

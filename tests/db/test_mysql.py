@@ -55,6 +55,57 @@ def test_the_session_is_set_up(mysql_cell: Any) -> None:
     mysql_cell.run(main, statement_timeout=timedelta(seconds=7))
 
 
+@pytest.mark.parametrize("through", ["execute", "connection", "transaction"])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SET time_zone = '+05:00'",
+        "set session autocommit = 0",
+        "/* for a report */ SET @@SESSION.sql_mode = ''",
+        "SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE",
+        "SET NAMES latin1",
+        "USE information_schema",
+    ],
+)
+def test_what_is_set_on_a_lent_session_reaches_nobody_else(
+    mysql_cell: Any, statement: str, through: str
+) -> None:
+    """Such as a claim: in another time zone the lease that it writes into a TIMESTAMP is over already."""
+
+    async def settings(db: Database, server: str) -> Any:
+        isolation = "transaction_isolation" if "MariaDB" not in server else "tx_isolation"
+        return await db.fetch_one(
+            "SELECT @@time_zone, @@autocommit, @@sql_mode, @@character_set_client, DATABASE(), "
+            f"@@{isolation}"
+        )
+
+    async def main(db: Database) -> None:
+        server = await db.fetch_value("SELECT VERSION()")
+        before = await settings(db, server)
+        session = await db.fetch_value("SELECT CONNECTION_ID()")
+        if through == "execute":
+            await db.execute(statement)
+        elif through == "connection":
+            async with db.connection() as lent:
+                await lent.execute(statement)
+        else:
+            async with db.transaction() as tx:
+                await tx.execute(statement)
+        assert tuple(await settings(db, server)) == tuple(before)
+        assert await db.fetch_value("SELECT CONNECTION_ID()") != session
+
+    mysql_cell.run(main, pool_size=1)
+
+
+def test_a_setting_of_one_transaction_keeps_the_session(mysql_cell: Any) -> None:
+    async def main(db: Database) -> None:
+        session = await db.fetch_value("SELECT CONNECTION_ID()")
+        await db.execute("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE")
+        assert await db.fetch_value("SELECT CONNECTION_ID()") == session
+
+    mysql_cell.run(main, pool_size=1)
+
+
 def test_a_silent_host_is_noticed(mysql_cell: Any) -> None:
     async def main(db: Database) -> None:
         assert db._pool is not None
