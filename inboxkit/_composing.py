@@ -151,6 +151,7 @@ async def _compose_one(
         decode=_decoder(one),
         make_delivery=_delivery_maker(one, broker, state),
         policy=_policy(one),
+        settles_first=_settles_first(one),
         workers=1 if is_one_by_one else (one.workers_by_key or one.workers),
         by_key=one.workers_by_key is not None and not is_one_by_one,
         may_claim_beside=not one.spec.fifo and one.spec.partition_key is None,
@@ -277,6 +278,13 @@ def _batch_size(one: Included) -> int | None:
     if one.subscriber.batch is not None and one.spec.fifo and not one.is_every_group:
         return 1
     return one.subscriber.batch
+
+
+def _settles_first(one: Included) -> bool:
+    """Whether its rows have an order, or a bound on those in work, that a claim beside a settlement
+    would break; a transactional handler settles by itself."""
+    is_one_by_one = one.spec.fifo and not one.is_every_group
+    return is_one_by_one or one.spec.partition_key is not None or one.subscriber.transactional
 
 
 def _handler(one: Included) -> Callable[[Any], Awaitable[Any]]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
 from datetime import timedelta
+from typing import Any
 
 from inboxkit.abc import Claim, Claimed
 
 from .batches import Batch, split
 from .held import Held, Stage
 from .reporting import Reporter
+from .turns import Turns
 
 __all__ = ["Intake"]
 
@@ -22,6 +24,7 @@ class Intake:
         lease: The form's.
         holds_together: The form's.
         batch: Most rows of one call of the handler; None: each row is its own.
+        turns: Whose turn it is, of rows that are worked on in order; None: they keep no order.
         report: The log.
         hand_over: Called with what a worker is to do: a row, or a batch.
         move: Called with a row that is past its cap.
@@ -37,6 +40,7 @@ class Intake:
         *,
         holds_together: bool,
         batch: int | None,
+        turns: Turns | None,
         hand_over: Callable[[Held | Batch], None],
         move: Callable[[Held], None],
         release: Callable[[Held], None],
@@ -47,6 +51,9 @@ class Intake:
         self._report = report
         self._holds_together = holds_together
         self._batch = batch
+        self._turns = turns
+        self._latest: dict[Any, Held] = {}
+        """By row, the last of its deliveries that are in work."""
         self._hand_over = hand_over
         self._move = move
         self._release = release
@@ -56,10 +63,7 @@ class Intake:
         """Take over a claim's rows; unwanted ones are given back."""
         if not claim.rows:
             return
-        older = {held.id: held for held in self._holds.values()}
-        rows = [
-            self._take(claimed, older.get(claimed.fence.id), is_unwanted) for claimed in claim.rows
-        ]
+        rows = [self._take(claimed, is_unwanted) for claimed in claim.rows]
         if self._holds_together:
             for held in rows:
                 held.together = rows
@@ -99,16 +103,35 @@ class Intake:
                     self._release(row)
         elif held.claimed.spent:
             self._move(held)
-        elif held.batch is not None:
-            self._begin(held.batch)
         else:
-            self._hand_over(held)
+            self._begin_one(held)
 
-    def _take(self, claimed: Claimed, before: Held | None, is_unwanted: bool) -> Held:
+    def passed(self, held: Held) -> None:
+        """A delivery is over, or its hold is lost: rows that waited for it may begin."""
+        if self._turns is not None:
+            for ready in self._turns.leave(held):
+                if ready.stage is Stage.QUEUED:
+                    self._begin_one(ready)
+
+    def forget(self, held: Held) -> None:
+        """Nothing more is written for a delivery."""
+        if self._latest.get(held.id) is held:
+            del self._latest[held.id]
+        self.passed(held)
+
+    def close(self) -> None:
+        """Nothing begins any more, whoever waited for its turn."""
+        self._turns = None
+
+    def _take(self, claimed: Claimed, is_unwanted: bool) -> Held:
+        before = self._latest.get(claimed.fence.id)
         if before is not None:
             self._supersede(before)
         held = Held(claimed, self._lease)
         self._holds[id(held)] = held
+        self._latest[held.id] = held
+        if self._turns is not None:
+            self._turns.enter(held)
         self._report.claimed(held)
         if (
             before is not None
@@ -126,6 +149,12 @@ class Intake:
         if older.stage in (Stage.QUEUED, Stage.RUNNING) and not older.lost.is_set():
             self._lose(older, "the row was claimed again")
         older.is_renewed = False
+
+    def _begin_one(self, held: Held) -> None:
+        if held.batch is not None:
+            self._begin(held.batch)
+        else:
+            self._hand_over(held)
 
     def _begin(self, batch: Batch) -> None:
         if batch.is_ready:

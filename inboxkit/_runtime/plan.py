@@ -66,10 +66,14 @@ class Plan:
     """Builds what the handler gets; takes `message`, `row`, and what the runtime knows."""
     policy: Policy
     workers: int = 1
+    prefetch: int = 0
+    """Rows that are claimed beyond the free workers."""
     by_key: bool = False
     """Whether each worker serves its share of the keys, in order."""
     may_claim_beside: bool = True
     """Whether several claims may be in flight: not where rows are to be worked on in order."""
+    settles_first: bool = False
+    """Whether a row is claimed only once the settlement of the one before it was answered."""
     poll_interval: timedelta = timedelta(seconds=1)
     timeout: timedelta | None = None
     """Most time for a handler; past it the delivery is a failure."""

@@ -55,6 +55,7 @@ class Settler:
         clock: Times the repeats.
         random: The service's seeded source, for jitter.
         report: The log.
+        ended: Called when a delivery has come to its end, which is to be written.
         settled: Called once for each delivery for which nothing more will be written.
         due: Called with the group's name (None: the queue's own) and the instant (None: now) from
             which a row can be claimed again.
@@ -67,6 +68,7 @@ class Settler:
         random: Random,
         report: Reporter,
         *,
+        ended: Callable[[], None],
         settled: Callable[[Held], None],
         due: Callable[[Settlement | Release, Settled], None],
     ) -> None:
@@ -74,17 +76,26 @@ class Settler:
         self._clock = clock
         self._random = random
         self._report = report
+        self._ended = ended
         self._settled = settled
         self._due = due
+        self._unsettled: set[Held] = set()
         self._pending: list[Held] = []
         self._notice = Notice()
+
+    @property
+    def unsettled(self) -> int:
+        """How many deliveries have ended whose settlement or release has not been answered."""
+        return len(self._unsettled)
 
     def add(self, held: Held, ending: Settlement | Release) -> None:
         """The delivery has ended: write this."""
         held.ending = ending
         held.stage = Stage.ENDED
+        self._unsettled.add(held)
         self._pending.append(held)
         self.notify()
+        self._ended()
 
     async def end(self, held: Held, ending: Settlement | Release) -> None:
         """The same, for a worker: its delivery is written by the settling task."""
@@ -271,4 +282,5 @@ class Settler:
 
     def _end(self, held: Held) -> None:
         held.stage = Stage.GONE
+        self._unsettled.discard(held)
         self._settled(held)

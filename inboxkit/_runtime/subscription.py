@@ -16,6 +16,7 @@ from inboxkit.abc import Claim, Claimed, ClaimForm, Clock, Settled
 
 from .accepting import Intake
 from .batches import Batch, Sizes
+from .capacity import Capacity
 from .claiming import Claimer
 from .concluding import Conclusions
 from .ending import Ender
@@ -30,6 +31,7 @@ from .room import Room
 from .settling import Settler
 from .stopping import RELEASE_SECONDS
 from .transacting import Transacting
+from .turns import Turns, turns_of
 from .waking import WakeHub, Waker
 from .watching import Watcher
 from .workers import Workers
@@ -74,6 +76,7 @@ class Subscription:
         self._report = report
         self._wakes = wakes
         self._places = places
+        self._fail = fail
         self._holds: dict[int, Held] = {}
         self.is_paused = False
         """Whether nothing is claimed; what is in work goes on."""
@@ -82,18 +85,22 @@ class Subscription:
         self._unregister: Callable[[], None] = _nothing
         self.waker = Waker(clock, random, plan.poll_interval.total_seconds())
         self._workers = Workers[Held | Batch](plan.workers, by_key=plan.by_key, deliver=self._work)
-        self._conclusions = Conclusions(plan, random, report, fail=fail, let_go=self._let_go)
+        self._conclusions = Conclusions(
+            plan, random, report, fail=self._end_service, let_go=self._let_go
+        )
         self._intake = Intake(
             self._holds,
             form.lease,
             report,
             holds_together=form.holds_together,
             batch=plan.batch,
+            turns=self._make_turns(),
             hand_over=self._hand_over,
             move=self._move,
             release=self._release,
             lose=self._lose,
         )
+        self._capacity: Capacity
         self._settler: Settler | Ender
         self._keeper: Renewer | Watcher
         self._claimer: Claimer | Lanes
@@ -116,8 +123,14 @@ class Subscription:
 
     def _serve_leases(self) -> None:
         form, clock, random, report = self._form, self._clock, self._random, self._report
-        self._settler = Settler(
-            form, clock, random, report, settled=self._forget, due=self._tell_due
+        self._settler = settler = Settler(
+            form,
+            clock,
+            random,
+            report,
+            ended=self._worker_freed,
+            settled=self._forget,
+            due=self._tell_due,
         )
         self._keeper = Renewer(
             form,
@@ -126,6 +139,12 @@ class Subscription:
             holds=self._holds.values,
             lost=self._lose,
             round_over=self._round_over,
+        )
+        self._capacity = Capacity(
+            self.plan,
+            self._workers.room,
+            counts_rows=True,
+            unsettled=None if self.plan.settles_first else lambda: settler.unsettled,
         )
         if self.plan.make_transaction is not None:
             self._claimer = self._make_lanes(Sizes(1, clock, falls_back=False))
@@ -143,6 +162,7 @@ class Subscription:
 
     def _serve_sessions(self) -> None:
         form, clock, report = self._form, self._clock, self._report
+        self._capacity = Capacity(self.plan, self._workers.room, counts_rows=False, unsettled=None)
         sizes = Sizes(self.plan.batch or 1, clock, falls_back=form.holds_together)
         self._claimer = lanes = self._make_lanes(sizes)
         self._settler = Ender(
@@ -216,6 +236,7 @@ class Subscription:
         """Let go of all that is left; when its tasks have ended."""
         self._unregister()
         self._workers.close()
+        self._intake.close()
         with hasty(anyio.move_on_after(RELEASE_SECONDS, shield=True)):
             await self._form.close()
         for held in self.in_work:
@@ -261,16 +282,26 @@ class Subscription:
             if held.stage is Stage.QUEUED:
                 self._release(held)
 
+    def _make_turns(self) -> Turns | None:
+        """Sessions that hold rows keep others from the next of a group, until they have ended."""
+        plan = self.plan
+        if self._form.lease is None:
+            return None
+        by_group = plan.is_every_group and plan.policy.is_fifo
+        return turns_of(by_key=plan.by_key, by_group=by_group)
+
     def _room(self) -> int:
-        """Rows that may be claimed; where sessions hold batches, batches."""
         if self.is_paused:
             return 0
-        size = self.plan.batch
-        if size is None:
-            return self._workers.room - len(self._holds)
-        batches = {held.batch for held in self._holds.values() if held.batch is not None}
-        free = self._workers.room - len(batches)
-        return free if self._form.lease is None else free * size
+        return self._capacity.room(self._holds.values())
+
+    def _end_service(self, error: BaseException) -> None:
+        """Claim no more, though the service has yet to hear of it: a worker is free now."""
+        self._claimer.stop()
+        self._fail(error)
+
+    def _worker_freed(self) -> None:
+        self._claimer.room_made()
 
     def _accept(self, claim: Claim, is_unwanted: bool) -> None:
         self._intake.accept(claim, is_unwanted)
@@ -351,11 +382,14 @@ class Subscription:
         held.cancel()
         if held.stage is Stage.QUEUED:
             self._settler.let_go(held)
+        else:
+            self._intake.passed(held)
 
     def _forget(self, held: Held) -> None:
         held.stage = Stage.GONE
         if self._holds.pop(id(held), None) is None:
             return
+        self._intake.forget(held)
         hold = held.claimed.fence.hold
         if hold is None and self.plan.make_transaction is not None:
             self._places.leave()

@@ -619,6 +619,7 @@ async def test_a_batch_waits_for_answers_about_its_rows(virtual_clock: VirtualCl
         Reporter("service", "jobs", virtual_clock),
         holds_together=True,
         batch=3,
+        turns=None,
         hand_over=begun.append,
         move=begun.append,
         release=released.append,
@@ -647,6 +648,8 @@ async def test_a_batch_waits_for_answers_about_its_rows(virtual_clock: VirtualCl
         assert again[0].batch is not None
         assert again[0].batch.rows == tuple(again[:2])
         begun.clear()
+        for held in list(holds.values()):
+            intake.forget(held)
         holds.clear()
 
 
