@@ -153,6 +153,7 @@ async def _compose_one(
         policy=_policy(one),
         settles_first=_settles_first(one),
         workers=1 if is_one_by_one else (one.workers_by_key or one.workers),
+        prefetch=one.prefetch,
         by_key=one.workers_by_key is not None and not is_one_by_one,
         may_claim_beside=not one.spec.fifo and one.spec.partition_key is None,
         poll_interval=queue.poll_interval or broker.poll_interval,

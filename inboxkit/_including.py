@@ -27,6 +27,7 @@ class Included:
     subscriber: Subscriber[Any, Any]
     workers: int
     workers_by_key: int | None
+    prefetch: int
     max_attempts: int | None
     destination: Destination | None
     on_error: FailurePolicy
@@ -83,6 +84,7 @@ def check_included(
     *,
     workers: int,
     workers_by_key: int | None,
+    prefetch: int,
     max_attempts: int | None,
     dead_letter: str | InboxQueue[Any, Any] | None,
     on_error: FailurePolicy,
@@ -102,6 +104,7 @@ def check_included(
     spec = subscriber.queue.spec
     _check_workers(where, spec, workers, workers_by_key)
     _check_batch(where, subscriber, workers_by_key)
+    _check_prefetch(where, subscriber, workers_by_key, prefetch)
     _check_cap(where, spec, max_attempts, dead_letter)
     for name, policy in (("on_error", on_error), ("on_decode_error", on_decode_error)):
         if not isinstance(policy, Backoff) and policy not in _FAILURE_NAMES:
@@ -114,6 +117,7 @@ def check_included(
         subscriber,
         workers,
         workers_by_key,
+        prefetch,
         max_attempts,
         None if dead_letter is None else _destination(where, subscriber.queue, dead_letter),
         on_error,
@@ -143,6 +147,37 @@ def _check_batch(where: str, subscriber: Subscriber[Any, Any], by_key: int | Non
             f"{where}: {subscriber.name!r} takes batches, and rows of many keys are in one: "
             "workers_by_key would not keep the order of a key's rows; give workers in its place, or "
             "leave batch out"
+        )
+
+
+def _check_prefetch(
+    where: str, subscriber: Subscriber[Any, Any], by_key: int | None, prefetch: int
+) -> None:
+    if type(prefetch) is not int or prefetch < 0:
+        raise DeclarationError(f"{where}: prefetch must be an int of at least 0, not {prefetch!r}")
+    if prefetch == 0:
+        return
+    spec = subscriber.queue.spec
+    if spec.form != "lease":
+        raise DeclarationError(
+            f"{where}: prefetch is of the lease form; table {spec.name!r} is claimed by {spec.form}, where "
+            "each row in work keeps a connection; give more workers in its place, or give the table "
+            "role.locked_until()"
+        )
+    if spec.fifo:
+        raise DeclarationError(
+            f"{where}: table {spec.name!r} has FIFO groups, of which one row at a time is claimed, so there "
+            "is nothing to prefetch; leave prefetch out"
+        )
+    if by_key is not None:
+        raise DeclarationError(
+            f"{where} has both prefetch and workers_by_key, whose workers have rows queued as it is; "
+            "give one of them"
+        )
+    if subscriber.transactional:
+        raise DeclarationError(
+            f"{where}: {subscriber.name!r} is transactional, so each of its rows in work keeps a "
+            "connection; give more workers in place of prefetch"
         )
 
 

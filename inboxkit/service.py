@@ -161,6 +161,7 @@ class Service:
         *,
         workers: int = 1,
         workers_by_key: int | None = None,
+        prefetch: int = 0,
         on_error: FailurePolicy = ...,
         on_decode_error: FailurePolicy = ...,
         timeout: timedelta | None = None,
@@ -172,6 +173,7 @@ class Service:
         *,
         workers: int = 1,
         workers_by_key: int | None = None,
+        prefetch: int = 0,
         max_attempts: int,
         dead_letter: str | InboxQueue[Any, Any],
         on_error: FailurePolicy = ...,
@@ -184,6 +186,7 @@ class Service:
         *,
         workers: int = 1,
         workers_by_key: int | None = None,
+        prefetch: int = 0,
         max_attempts: int | None = None,
         dead_letter: str | InboxQueue[Any, Any] | None = None,
         on_error: FailurePolicy = _BACKOFF,
@@ -198,6 +201,10 @@ class Service:
                 this says; every group of a FIFO table by so many, each at another group.
             workers_by_key: In place of `workers`: so many, one partition key always at the same one. Not
                 with batches, which have rows of many keys.
+            prefetch: Rows to claim beyond those that free workers take, at least 0: for handlers that are
+                much faster than a claim. They are in work, renewed, and given back at a stop; an urgent
+                row comes after them. In the lease form, without FIFO groups, `workers_by_key` and
+                transactional handlers.
             max_attempts: The delivery of this number is the last: a retry or failure of it goes to
                 the dead letter. Comes with `dead_letter`.
             dead_letter: A group of the same table (or a queue); for every group of a table a name with
@@ -217,6 +224,7 @@ class Service:
             subscriber,
             workers=workers,
             workers_by_key=workers_by_key,
+            prefetch=prefetch,
             max_attempts=max_attempts,
             dead_letter=dead_letter,
             on_error=on_error,

@@ -101,6 +101,8 @@ def _queue(service: Service, one: Included) -> str:
         if one.workers_by_key is None
         else f"{plural(one.workers_by_key, 'worker')} by key"
     )
+    if one.prefetch:
+        parts.append(f"{one.prefetch} claimed ahead")
     if one.destination is not None:
         parts.append(f"{plural(one.max_attempts or 0, 'attempt')}, then {one.destination.name!r}")
     parts.append(f"poll {(queue.poll_interval or broker.poll_interval).total_seconds():g} s")

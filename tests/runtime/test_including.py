@@ -14,12 +14,22 @@ from runtime_kit import (
     KEYED,
     PLAIN,
     DeadPlain,
+    Fifo,
     Handler,
     Job,
     Work,
 )
 
-from inboxkit import Backoff, Broker, DeclarationError, Inbox, InboxQueue, Service, subscriber
+from inboxkit import (
+    Backoff,
+    Broker,
+    DeclarationError,
+    Inbox,
+    InboxQueue,
+    Service,
+    role,
+    subscriber,
+)
 
 
 class Elsewhere(Job, table="elsewhere_jobs"):
@@ -28,6 +38,24 @@ class Elsewhere(Job, table="elsewhere_jobs"):
 
 class Schemed(Job, table="jobs", schema="other"):
     """The same name in a schema."""
+
+
+class Locked(Inbox, table="locked_jobs"):
+    """Held by row locks."""
+
+    id: int = role.id(generated=True)
+    payload: bytes = role.payload()
+
+
+class Advised(Inbox, table="advised_jobs", advisory_lock="advised-{id}"):
+    """Held by advisory locks."""
+
+    id: int = role.id(generated=True)
+    payload: bytes = role.payload()
+
+
+ROW_LOCK = InboxQueue(Locked, "locked", Work)
+ADVISORY = InboxQueue(Advised, "advised", Work)
 
 
 def service() -> Service:
@@ -79,6 +107,15 @@ def sub(queue: InboxQueue[Any, Any]) -> Any:
         (JOBS, {"on_decode_error": timedelta(1)}, "on_decode_error must be"),
         (JOBS, {"timeout": 5}, "timeout must be a positive timedelta"),
         (JOBS, {"timeout": timedelta(0)}, "timeout must be"),
+        (JOBS, {"prefetch": -1}, "prefetch must be an int of at least 0, not -1"),
+        (JOBS, {"prefetch": 1.5}, "prefetch must be an int"),
+        (JOBS, {"prefetch": True}, "prefetch must be an int"),
+        (JOBS, {"prefetch": None}, "prefetch must be an int"),
+        (FIFO, {"prefetch": 1}, "has FIFO groups"),
+        (InboxQueue.every_group(Fifo, Work), {"prefetch": 1}, "has FIFO groups"),
+        (KEYED, {"prefetch": 1, "workers_by_key": 2}, "both prefetch and workers_by_key"),
+        (ROW_LOCK, {"prefetch": 1}, "prefetch is of the lease form; .* claimed by row lock"),
+        (ADVISORY, {"prefetch": 1}, "prefetch is of the lease form; .* claimed by advisory lock"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(

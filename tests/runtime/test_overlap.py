@@ -299,7 +299,7 @@ def break_settlements(database: Database, fault: str) -> None:
 
 
 @pytest.mark.parametrize("end", [SystemExit(3), ValueError("stop")])
-@pytest.mark.parametrize("settings", [{}, {"workers_by_key": 1}])
+@pytest.mark.parametrize("settings", [{}, {"prefetch": 1}, {"workers_by_key": 1}])
 async def test_nothing_more_is_claimed_once_a_handler_has_ended_the_service(
     inbox_database: Database,
     virtual_clock: VirtualClock,
