@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -19,10 +19,12 @@ import inboxkit._forms.claiming as form_claiming
 from inboxkit._core import settlement
 from inboxkit._core.settlement import Policy, Verb
 from inboxkit._runtime import workers
+from inboxkit._runtime.capacity import Capacity
 from inboxkit._runtime.claiming import Claimer
-from inboxkit._runtime.held import Held, Release
+from inboxkit._runtime.held import Held, Release, Stage
 from inboxkit._runtime.renewing import Renewer
 from inboxkit._runtime.settling import Settler
+from inboxkit._runtime.turns import Turns
 from inboxkit._runtime.waking import Waker
 from inboxkit._sql.sqlite import claim, lease
 
@@ -40,8 +42,15 @@ from .order import (
     keys_keep_their_order,
     nothing_due_waits_for_a_free_worker,
 )
+from .overlap import answers_come_first, rows_in_work_are_bounded
 from .schedule import Schedule
-from .strategies import belated_schedules, calm_schedules, crowd_schedules, late_schedules
+from .strategies import (
+    belated_schedules,
+    calm_schedules,
+    crowd_schedules,
+    late_schedules,
+    settling_schedules,
+)
 
 __all__ = ["MUTANTS", "PUBLISHED", "Mutant", "slow_answers"]
 
@@ -73,6 +82,9 @@ COUNT = (
     calm_schedules(shapes=("plain", "kept", "fifo", "bare fifo", "keyed"), instances=("a", "b")),
     (goes_as_scripted, attempts_are_counted, the_cap_holds),
 )
+KEY_ANSWERS = (settling_schedules(shapes=("keyed",)), (answers_come_first,))
+GROUP_ANSWERS = (settling_schedules(shapes=("fifo", "bare fifo")), (answers_come_first,))
+IN_WORK = (settling_schedules(shapes=("plain", "kept")), (rows_in_work_are_bounded,))
 PUBLISHED = (calm_schedules(by=("a",), poll=3600.0), (nothing_is_lost,))
 WAIT = (
     calm_schedules(by=("a",), poll=3600.0),
@@ -256,8 +268,37 @@ def head_that_is_not_due_is_passed_over(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(claim, "fifo", passing)
 
 
+def nobody_waits_for_an_answer(patch: pytest.MonkeyPatch) -> None:
+    """The next row of a key or group begins whatever became of the one before."""
+
+    def enter(self: Turns, held: Held) -> None:
+        """It is everybody's turn."""
+
+    patch.setattr(Turns, "enter", enter)
+
+
+def unsettled_rows_are_not_bounded(patch: pytest.MonkeyPatch) -> None:
+    """However many await their settlement, more are claimed."""
+    room = Capacity.room
+
+    def unbounded(self: Capacity, holds: Collection[Held]) -> int:
+        return room(self, [held for held in holds if held.stage is not Stage.ENDED])
+
+    init = Capacity.__init__
+
+    def uncounting(self: Capacity, *args: Any, **named: Any) -> None:
+        init(self, *args, **{**named, "unsettled": lambda: 0})
+
+    patch.setattr(Capacity, "__init__", uncounting)
+    patch.setattr(Capacity, "room", unbounded)
+
+
 def keys_go_to_any_worker(patch: pytest.MonkeyPatch) -> None:
-    """Rows of one key are handed to the workers in turn, each run from the first worker on: it must replay."""
+    """Rows of one key are handed to the workers in turn, each run from the first worker on: it must replay.
+
+    And none waits for the one before: that alone keeps a key's order, wherever its rows are queued.
+    """
+    nobody_waits_for_an_answer(patch)
     turns: RunVar[Iterator[int]] = RunVar("turns")
 
     def lane(key: object, count: int) -> int:
@@ -289,4 +330,7 @@ MUTANTS = [
     Mutant(head_that_is_not_due_is_passed_over, *FIFO),
     Mutant(last_in_first_out, *FIFO),
     Mutant(keys_go_to_any_worker, *KEYS),
+    Mutant(nobody_waits_for_an_answer, *KEY_ANSWERS),
+    Mutant(nobody_waits_for_an_answer, *GROUP_ANSWERS),
+    Mutant(unsettled_rows_are_not_bounded, *IN_WORK),
 ]

@@ -128,6 +128,9 @@ class Schedule:
     shape: Shape = "plain"
     instances: tuple[str, ...] = ("a",)
     workers: int = 1
+    prefetch: int = 0
+    every_group: bool = False
+    """FIFO shapes: one subscription serves all groups."""
     cap: int | None = None
     lease: int = 10
     poll: float = 5.0

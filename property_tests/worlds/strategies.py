@@ -30,6 +30,7 @@ __all__ = [
     "crowd_schedules",
     "late_schedules",
     "rough_schedules",
+    "settling_schedules",
 ]
 
 _ANSWERS: list[Answer] = ["ack", "none", "drop", "retry", "retry after", "raise", "settle ack"]
@@ -263,4 +264,52 @@ def crowd_schedules(
         st.sampled_from(shapes),
         st.integers(1, 2),
         choices,
+    )
+
+
+_SETTLE_FAULTS = st.builds(
+    lambda kind, times, seconds: Fault("a", kind, "settle", times, seconds),
+    st.sampled_from(["lose reply", "refuse", "delay"]),
+    st.sampled_from([1, 1, 2, 4]),
+    st.sampled_from([0.5, 2.0, 12.0]),
+)
+_SETTLE_ENDS: st.SearchStrategy[Step] = st.one_of(
+    st.builds(Stop, st.just("a"), st.booleans()),
+    st.builds(CrashAt, st.just("a"), st.just("settle"), st.sampled_from(["before", "after"])),
+    st.just(Restart("a")),
+)
+
+
+def settling_schedules(*, shapes: tuple[Shape, ...]) -> st.SearchStrategy[Schedule]:
+    """Many rows of short handlers, so that settlements go out in groups, some of which are lost, fail, are
+    late, or are cut off by a stop or a crash."""
+    act = st.builds(
+        Act,
+        answer=st.sampled_from([*_ANSWERS, "ack", "ack"]),
+        seconds=st.sampled_from([0.0, 0.0, 0.0, 1.0, 4.0]),
+        delay=st.sampled_from([0.0, 2.5]),
+    )
+    job = st.builds(
+        Job,
+        acts=st.lists(act, min_size=1, max_size=2).map(tuple),
+        group=st.sampled_from("ab" if shapes[0].endswith("fifo") else "a"),
+        priority=st.sampled_from([0, 0, 1]),
+        key=st.sampled_from("xxy"),
+    )
+    row = st.builds(Publish, job, by=st.sampled_from(["a", None]), with_next=st.just(True))
+    steps = st.lists(st.one_of(row, advances, _SETTLE_FAULTS, _SETTLE_ENDS), max_size=6)
+    is_plain, is_fifo = "plain" in shapes, "fifo" in shapes
+    return st.builds(
+        lambda faults, rows, steps, shape, ahead, every: Schedule(
+            (*faults, *rows, Advance(1.0), *steps, Advance(20.0)),
+            prefetch=ahead,
+            every_group=every,
+            **shape,
+        ),
+        st.lists(_SETTLE_FAULTS, min_size=1, max_size=2),
+        st.lists(row, min_size=3, max_size=8),
+        steps,
+        _shape(shapes),
+        st.sampled_from([0, 0, 1, 3]) if is_plain else st.just(0),
+        st.booleans() if is_fifo else st.just(False),
     )

@@ -133,7 +133,7 @@ def make_service(schedule: Schedule, name: str, database: Database, handle: Hand
         poll_interval=timedelta(seconds=schedule.poll),
     )
     app = Service(name, broker)
-    for group in served(schedule.shape):
+    for group in ("{group}",) if schedule.every_group else served(schedule.shape):
 
         async def work(message: Task, delivery: Delivery) -> Outcome | None:
             return await handle(message, delivery)
@@ -142,5 +142,12 @@ def make_service(schedule: Schedule, name: str, database: Database, handle: Hand
         if schedule.cap is not None:
             settings |= {"max_attempts": schedule.cap, "dead_letter": f"{group}.dead"}
         settings["workers_by_key" if schedule.shape == "keyed" else "workers"] = schedule.workers
-        app.include(subscriber(_QUEUES[schedule.shape, group])(work), **settings)
+        if schedule.prefetch:
+            settings["prefetch"] = schedule.prefetch
+        queue = (
+            InboxQueue.every_group(_ROWS[schedule.shape], Task)
+            if schedule.every_group
+            else _QUEUES[schedule.shape, group]
+        )
+        app.include(subscriber(queue)(work), **settings)
     return app
