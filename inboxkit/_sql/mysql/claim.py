@@ -3,9 +3,8 @@
     SELECT … FROM (SELECT id … LIMIT m) STRAIGHT_JOIN … LIMIT n FOR UPDATE SKIP LOCKED;
     UPDATE … WHERE id IN (…); COMMIT
 
-Of a FIFO group the head: SELECT 1 … LIMIT 1; SELECT … WHERE id = (…) FOR UPDATE SKIP LOCKED. The look
-before it locks nothing. Without it each claim that finds nothing would for a moment lock a head that it
-does not get: one in work. Its renewal would pass over it meanwhile.
+Of FIFO groups the heads, one of each, in the same way: the list locks nothing. Locked without it, a head
+that is not had, since it is in work, would be so for a moment, and its renewal would pass over it.
 
 NULL comes first in the order and in an index by itself.
 """
@@ -23,7 +22,7 @@ from .hints import Hints
 __all__ = [
     "alone_in_group",
     "claim_check",
-    "claim_head",
+    "claim_heads",
     "claim_look",
     "claim_update",
     "counted",
@@ -36,18 +35,12 @@ __all__ = [
 ]
 
 
-def claim_look(table: Table, hints: Hints, *, aside: int = 0) -> str:
-    """See whether any row is due, locking none. ``$1``: now, ``$2``: the group; of a FIFO table then
-    the ids of `aside` rows that its groups go on without."""
-    if table.spec.fifo:
-        found = [(hints.by_id, " AND ".join(_fifo(table, _places(aside))))]
-    else:
-        base = "".join(f"{condition} AND " for condition in waiting(table, "$2"))
-        parts = branches(table, "$1", "$1")
-        found = [(hints.waiting(part), f"{base}{part.condition}") for part in parts]
+def claim_look(table: Table, hints: Hints) -> str:
+    """See whether any row is due, locking none. ``$1``: now, ``$2``: the group. Not of FIFO groups."""
+    base = "".join(f"{condition} AND " for condition in waiting(table, "$2"))
     looks = [
-        f"SELECT 1 FROM {table.sql} AS q{hint} WHERE {conditions} LIMIT 1"
-        for hint, conditions in found
+        f"SELECT 1 FROM {table.sql} AS q{hints.waiting(part)} WHERE {base}{part.condition} LIMIT 1"
+        for part in branches(table, "$1", "$1")
     ]
     return (
         looks[0]
@@ -56,14 +49,35 @@ def claim_look(table: Table, hints: Hints, *, aside: int = 0) -> str:
     )
 
 
-def claim_head(table: Table, hints: Hints, *, aside: int = 0) -> str:
-    """Lock the head of a FIFO group, if it is due and the group has no row in work; parameters as of
-    `claim_look`."""
-    columns = ", ".join(f"q.{column.sql}" for column in table.columns)
-    conditions = " AND ".join(_fifo(table, _places(aside)))
+def claim_heads(
+    table: Table, hints: Hints, groups: Sequence[str], *, now: str, aside: Sequence[str]
+) -> str:
+    """Lock the heads of FIFO groups, of each that is due and whose group has no row in work.
+
+    Args:
+        table: Of the groups.
+        hints: Its indexes.
+        groups: Placeholders of their names.
+        now: The placeholder of the clock's reading.
+        aside: Those of ids of rows that the groups go on without.
+    """
+    id_, group = table.id.sql, table.get(Role.GROUP).sql
+    heads = [
+        f"SELECT q.{id_}, q.{group} FROM {table.sql} AS q{hints.by_id} "
+        f"WHERE {' AND '.join(_fifo(table, name, now, aside))} LIMIT 1"
+        for name in groups
+    ]
+    listed = heads[0] if len(heads) == 1 else " UNION ALL ".join(f"({one})" for one in heads)
+    # As it stands once it is locked: it may have moved to another group meanwhile.
+    still = (
+        in_group(table, "q", f"due.{group}"),
+        *unfinished(table, "q"),
+        together(table, now, now),
+    )
     return (
-        f"SELECT {columns} FROM {table.sql} AS q{hints.by_id} WHERE {conditions} "
-        "FOR UPDATE SKIP LOCKED"
+        f"SELECT {', '.join(f'q.{column.sql}' for column in table.columns)} "
+        f"FROM ({listed}) AS due STRAIGHT_JOIN {table.sql} AS q{hints.by_id} "
+        f"ON q.{id_} = due.{id_} WHERE {' AND '.join(still)} FOR UPDATE SKIP LOCKED"
     )
 
 
@@ -117,22 +131,18 @@ def without(table: Table, alias: str, aside: Sequence[str]) -> Iterator[str]:
         yield f"{alias}.{table.id.sql} NOT IN ({', '.join(aside)})"
 
 
-def _places(aside: int, *, start: int = 3) -> list[str]:
-    return [f"${n + start}" for n in range(aside)]
-
-
-def _fifo(table: Table, aside: Sequence[str]) -> Iterator[str]:
+def _fifo(table: Table, group: str, now: str, aside: Sequence[str]) -> Iterator[str]:
     """The group's head or nothing: also where the head is not due, or any row of it is in work.
 
-    The inner selects lock nothing, so a head that somebody has locked stays the head, and the claim
-    comes back empty instead of taking the row behind it.
+    What somebody has locked stays the head, and the claim comes back empty instead of taking the row
+    behind it.
     """
     lease = table.get(Role.LOCKED_UNTIL).sql
-    yield f"q.{table.id.sql} = {head(table, '$2', *without(table, 'h', aside))}"
-    yield together(table, "$1", "$1")
+    yield f"q.{table.id.sql} = {head(table, group, *without(table, 'h', aside))}"
+    yield together(table, now, now)
     others = (
-        in_group(table, "w", "$2"),
-        f"w.{lease} > $1",
+        in_group(table, "w", group),
+        f"w.{lease} > {now}",
         *unfinished(table, "w"),
         *without(table, "w", aside),
     )
@@ -153,9 +163,17 @@ def head(table: Table, group: str, *more: str) -> str:
     return f"COALESCE({', '.join(heads)})"
 
 
-def claim_check(table: Table, hints: Hints, *, aside: int = 0) -> str:
-    """Other rows of the group in work, of claims not yet committed too. ``$1``: now, ``$2``: the
-    group, ``$3``: the id that was claimed, ``$4``: its expiry; then ids that the group goes on without.
+def claim_check(
+    table: Table,
+    hints: Hints,
+    heads: Sequence[tuple[str, str]],
+    *,
+    now: str,
+    expiry: str,
+    aside: Sequence[str],
+) -> str:
+    """Other rows of FIFO groups in work, of claims not yet committed too; answers the place in `heads`
+    of the group of each that is found.
 
     Two claims may each have found a head, where a row was inserted ahead of the other's. Each leases
     first and then looks, at what is there now and not in a snapshot, so at least one of them sees the other:
@@ -165,23 +183,34 @@ def claim_check(table: Table, hints: Hints, *, aside: int = 0) -> str:
     leases that end before ours are read upwards, and those after it downwards: behind either is our own.
     Equal ones are found by the value; a condition on the id must not make ranges of that. Without an index on
     group and lease other rows are read too: of whoever has one locked, its group then waits for the end.
+
+    Args:
+        table: Of the groups.
+        hints: Its indexes.
+        heads: Placeholders of each group's name and of the id that was claimed of it.
+        now: The placeholder of the clock's reading.
+        expiry: That of the heads' leases.
+        aside: Those of ids of rows that the groups go on without.
     """
     lease = f"w.{table.get(Role.LOCKED_UNTIL).sql}"
-    base = " AND ".join(
-        (
-            in_group(table, "w", "$2"),
+    looks = []
+    for place, (group, id) in enumerate(heads):
+        base = (
+            in_group(table, "w", group),
             *unfinished(table, "w"),
-            *without(table, "w", _places(aside, start=5)),
+            *without(table, "w", aside),
         )
-    )
-    select = f"SELECT w.{table.id.sql} FROM {table.sql} AS w{hints.leased} WHERE {base}"
-    other = f"NOT COALESCE(w.{table.id.sql} = $3, FALSE)"
-    parts = (
-        f"{lease} > $1 AND {lease} < $4",
-        f"{lease} = $4 AND {other}",
-        f"{lease} > $4 ORDER BY {lease} DESC",
-    )
-    return " UNION ALL ".join(f"({select} AND {part} LIMIT 1 FOR UPDATE NOWAIT)" for part in parts)
+        select = (
+            f"SELECT {place}, w.{table.id.sql} FROM {table.sql} AS w{hints.leased} "
+            f"WHERE {' AND '.join(base)}"
+        )
+        parts = (
+            f"{lease} > {now} AND {lease} < {expiry}",
+            f"{lease} = {expiry} AND NOT COALESCE(w.{table.id.sql} = {id}, FALSE)",
+            f"{lease} > {expiry} ORDER BY {lease} DESC",
+        )
+        looks += [f"({select} AND {part} LIMIT 1 FOR UPDATE NOWAIT)" for part in parts]
+    return " UNION ALL ".join(looks)
 
 
 def claim_update(table: Table, hints: Hints, count: int, *, threshold: int) -> str:

@@ -1,8 +1,7 @@
 """All groups of a table in one claim on MariaDB and MySQL.
 
 A claim is one transaction: it looks which groups have a due head, locks due rows group by group as the
-claim of a single group does, and leases them. Of FIFO groups it takes the heads one by one, each with
-the check that nobody else is at the group.
+claim of a single group does, and leases them. Of FIFO groups it takes the heads together (see `heads`).
 
 The look goes from group to group by the index, which both servers do for a GROUP BY; a subselect for the
 group behind another's name would begin at the first one each time. Neither server joins a row with the
@@ -196,7 +195,7 @@ class MysqlEveryGroup:
         return MysqlLease(self._table, group=None, cap=self._cap)
 
     def guard(self, turns: Sequence[Turn], limit: int) -> Statement | None:  # noqa: ARG002
-        """Each FIFO group is checked after its head was leased."""
+        """FIFO groups are checked after their heads were leased."""
         return None
 
     def take(
@@ -209,14 +208,11 @@ class MysqlEveryGroup:
         most: int,
         aside: Sequence[Any] = (),
     ) -> Steps[Sequence[Row]]:
-        """Lock and lease group by group."""
+        """Lock and lease: group by group, or all heads of FIFO groups together."""
         lease = self._lease
         if self._table.spec.fifo:
-            heads: list[Row] = []
-            for turn in turns:
-                single = lease.of_group(turn.group)
-                heads += yield from single.claim(now=now, expiry=expiry, limit=1, aside=aside)
-            return heads
+            groups = [self._group.encode(turn.group) for turn in turns]
+            return (yield from lease.heads.claim(groups, now=now, expiry=expiry, aside=aside))
         found: list[tuple[int, Row]] = []
         for turn in turns:
             locked = yield from lease.of_group(turn.group).lock_due(now, most)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from functools import partial
 from typing import Any, Final
 
 from inboxkit._core.settlement import Verb
@@ -23,11 +22,11 @@ from inboxkit._sql.lease import (
 )
 from inboxkit._sql.statement import Statement, Steps, Transaction
 from inboxkit._sql.table import Table
-from inboxkit.errors import DatabaseBusyError
 
 from .by_id import delete, move, update
-from .claim import alone_in_group, claim_check, claim_head, claim_look, claim_update
+from .claim import alone_in_group, claim_look, claim_update
 from .due import due_rows, lock_of
+from .heads import Heads
 from .held import Parameters
 from .hints import Hints
 
@@ -53,20 +52,18 @@ class MysqlLease:
         self._processed = table.find(Role.PROCESSED_AT)
         self._group = None if group is None else table.get(Role.GROUP).encode(group)
         self._threshold = claim_threshold(cap, largest_attempt(table))
+        self.heads = Heads(table, self._hints, self.stamp)
+        """Claims of FIFO groups."""
 
     def claim(
         self, *, now: Any, expiry: Any, limit: int, aside: Sequence[Any] = ()
     ) -> Steps[Sequence[Row]]:
         """Lease due rows; of a FIFO group its head, where no other claim is at it."""
-        rows = yield from self.lock_due(now, limit, aside)
-        if not rows:
-            return ()
-        if self._table.spec.fifo and not self._table.is_readable(rows[0]):
-            return rows
-        yield self.stamp([row[0] for row in rows], expiry)
-        if self._table.spec.fifo and (yield from self._is_taken(now, rows[0][0], expiry, aside)):
-            yield self._undo(rows[0], expiry)
-            return ()
+        if self._table.spec.fifo:
+            return (yield from self.heads.claim([self._group], now=now, expiry=expiry, aside=aside))
+        rows = yield from self.lock_due(now, limit)
+        if rows:
+            yield self.stamp([row[0] for row in rows], expiry)
         return rows
 
     def of_group(self, group: str) -> MysqlLease:
@@ -80,18 +77,13 @@ class MysqlLease:
         text = claim_update(self._table, self._hints, len(ids), threshold=self._threshold)
         return Statement("claim", text, (expiry, *ids), returns_rows=False)
 
-    def lock_due(self, now: Any, limit: int, aside: Sequence[Any] = ()) -> Steps[Sequence[Row]]:
+    def lock_due(self, now: Any, limit: int) -> Steps[Sequence[Row]]:
         """Lock due rows until the transaction ends, and read them in claim order."""
-        if self._table.spec.fifo:
-            # The look locks nothing: without it a claim would for a moment lock a head that it does not get.
-            if not (yield from self._look(now, aside)):
-                return ()
-            return (yield from self._select(now, aside))
         for _ in range(_TRIES):
             answer = yield from self._hints.ask(lambda: self._due(now, limit))
             # What is due and is not had is locked by somebody, who mostly lets go of it at once:
             # another claim.
-            if answer.rows or not (yield from self._look(now, ())):
+            if answer.rows or not (yield from self._look(now)):
                 return answer.rows
         return ()
 
@@ -103,47 +95,12 @@ class MysqlLease:
         text = lock_of(self._table, due, self._hints, now=at, group=group, limit=limit)
         return Statement("claim due", text, values.values)
 
-    def _look(self, now: Any, aside: Sequence[Any]) -> Steps[bool]:
-        text = partial(claim_look, self._table, self._hints, aside=len(aside))
-        given = self._given(now, aside)
-        seen = yield from self._hints.ask(lambda: Statement("claim look", text(), given))
-        return bool(seen.rows)
-
-    def _select(self, now: Any, aside: Sequence[Any]) -> Steps[Sequence[Row]]:
-        text = partial(claim_head, self._table, self._hints, aside=len(aside))
-        given = self._given(now, aside)
-        answer = yield from self._hints.ask(lambda: Statement("claim due", text(), given))
-        return answer.rows
-
-    def _given(self, now: Any, aside: Sequence[Any]) -> tuple[Any, ...]:
-        return (now, *(() if self._group is None else (self._group,)), *aside)
-
-    def _is_taken(self, now: Any, id: Any, expiry: Any, aside: Sequence[Any]) -> Steps[bool]:
-        """Whether another claim is at the group."""
-        given = (now, self._group, id, expiry, *aside)
-        count = len(aside)
-        try:
-            others = yield from self._hints.ask(
-                lambda: Statement(
-                    "claim check", claim_check(self._table, self._hints, aside=count), given
-                )
-            )
-        except DatabaseBusyError:
-            return True
-        return bool(others.rows)
-
-    def _undo(self, row: Row, expiry: Any) -> Statement:
-        """Put back what the claim wrote. Only over its own lease: the transaction may be gone."""
-        values = Parameters()
-        at = {column.role: n for n, column in enumerate(self._table.columns)}
-        written = [column for column in (self._lease, self._attempt) if column is not None]
-        sets = ", ".join(f"{column.sql} = {values.add(row[at[column.role]])}" for column in written)
-        text = (
-            f"UPDATE {self._table.sql}{self._hints.by_id} SET {sets} "
-            f"WHERE {self._table.id.sql} = {values.add(row[0])} "
-            f"AND {self._lease.sql} = {values.add(expiry)}"
+    def _look(self, now: Any) -> Steps[bool]:
+        given = (now, *(() if self._group is None else (self._group,)))
+        seen = yield from self._hints.ask(
+            lambda: Statement("claim look", claim_look(self._table, self._hints), given)
         )
-        return Statement("claim undo", text, values.values, returns_rows=False)
+        return bool(seen.rows)
 
     def renew(self, rows: Sequence[Held], *, now: Any) -> Steps[list[Any]]:
         """Prolong, where the fence holds and nobody has the row locked."""

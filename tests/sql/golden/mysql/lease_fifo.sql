@@ -1,17 +1,14 @@
--- claim look
-SELECT 1 FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE q.`id` = (SELECT h.`id` FROM `crm_jobs` AS h WHERE h.`target` = $2 AND CAST(h.`target` AS BINARY) = CAST($2 AS BINARY) ORDER BY h.`id` LIMIT 1) AND (q.`locked_until` IS NULL OR q.`locked_until` <= $1) AND NOT EXISTS (SELECT 1 FROM `crm_jobs` AS w WHERE w.`target` = $2 AND CAST(w.`target` AS BINARY) = CAST($2 AS BINARY) AND w.`locked_until` > $1) LIMIT 1;
-
 -- claim due
-SELECT q.`id`, q.`target`, q.`attempt`, q.`locked_until`, q.`payload` FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE q.`id` = (SELECT h.`id` FROM `crm_jobs` AS h WHERE h.`target` = $2 AND CAST(h.`target` AS BINARY) = CAST($2 AS BINARY) ORDER BY h.`id` LIMIT 1) AND (q.`locked_until` IS NULL OR q.`locked_until` <= $1) AND NOT EXISTS (SELECT 1 FROM `crm_jobs` AS w WHERE w.`target` = $2 AND CAST(w.`target` AS BINARY) = CAST($2 AS BINARY) AND w.`locked_until` > $1) FOR UPDATE SKIP LOCKED;
+SELECT q.`id`, q.`target`, q.`attempt`, q.`locked_until`, q.`payload` FROM (SELECT q.`id`, q.`target` FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE q.`id` = (SELECT h.`id` FROM `crm_jobs` AS h WHERE h.`target` = $2 AND CAST(h.`target` AS BINARY) = CAST($2 AS BINARY) ORDER BY h.`id` LIMIT 1) AND (q.`locked_until` IS NULL OR q.`locked_until` <= $1) AND NOT EXISTS (SELECT 1 FROM `crm_jobs` AS w WHERE w.`target` = $2 AND CAST(w.`target` AS BINARY) = CAST($2 AS BINARY) AND w.`locked_until` > $1) LIMIT 1) AS due STRAIGHT_JOIN `crm_jobs` AS q FORCE INDEX (`PRIMARY`) ON q.`id` = due.`id` WHERE q.`target` = due.`target` AND CAST(q.`target` AS BINARY) = CAST(due.`target` AS BINARY) AND (q.`locked_until` IS NULL OR q.`locked_until` <= $1) FOR UPDATE SKIP LOCKED;
 
 -- claim
 UPDATE `crm_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = $1, `attempt` = CASE WHEN `attempt` > 5 THEN `attempt` ELSE COALESCE(`attempt`, 1) + 1 END WHERE `id` IN ($2);
 
 -- claim check
-(SELECT w.`id` FROM `crm_jobs` AS w FORCE INDEX (`crm_jobs_queue`) WHERE w.`target` = $2 AND CAST(w.`target` AS BINARY) = CAST($2 AS BINARY) AND w.`locked_until` > $1 AND w.`locked_until` < $4 LIMIT 1 FOR UPDATE NOWAIT) UNION ALL (SELECT w.`id` FROM `crm_jobs` AS w FORCE INDEX (`crm_jobs_queue`) WHERE w.`target` = $2 AND CAST(w.`target` AS BINARY) = CAST($2 AS BINARY) AND w.`locked_until` = $4 AND NOT COALESCE(w.`id` = $3, FALSE) LIMIT 1 FOR UPDATE NOWAIT) UNION ALL (SELECT w.`id` FROM `crm_jobs` AS w FORCE INDEX (`crm_jobs_queue`) WHERE w.`target` = $2 AND CAST(w.`target` AS BINARY) = CAST($2 AS BINARY) AND w.`locked_until` > $4 ORDER BY w.`locked_until` DESC LIMIT 1 FOR UPDATE NOWAIT);
+(SELECT 0, w.`id` FROM `crm_jobs` AS w FORCE INDEX (`crm_jobs_queue`) WHERE w.`target` = $3 AND CAST(w.`target` AS BINARY) = CAST($3 AS BINARY) AND w.`locked_until` > $1 AND w.`locked_until` < $2 LIMIT 1 FOR UPDATE NOWAIT) UNION ALL (SELECT 0, w.`id` FROM `crm_jobs` AS w FORCE INDEX (`crm_jobs_queue`) WHERE w.`target` = $3 AND CAST(w.`target` AS BINARY) = CAST($3 AS BINARY) AND w.`locked_until` = $2 AND NOT COALESCE(w.`id` = $4, FALSE) LIMIT 1 FOR UPDATE NOWAIT) UNION ALL (SELECT 0, w.`id` FROM `crm_jobs` AS w FORCE INDEX (`crm_jobs_queue`) WHERE w.`target` = $3 AND CAST(w.`target` AS BINARY) = CAST($3 AS BINARY) AND w.`locked_until` > $2 ORDER BY w.`locked_until` DESC LIMIT 1 FOR UPDATE NOWAIT);
 
 -- claim undo
-UPDATE `crm_jobs` FORCE INDEX (`PRIMARY`) SET `locked_until` = $1, `attempt` = $2 WHERE `id` = $3 AND `locked_until` = $4;
+UPDATE `crm_jobs` FORCE INDEX (`PRIMARY`) SET `attempt` = $2, `locked_until` = $3 WHERE `id` IN ($1) AND `locked_until` = $4;
 
 -- renew find
 SELECT q.`id` FROM `crm_jobs` AS q FORCE INDEX (`PRIMARY`) WHERE ((q.`id` = $3 AND q.`locked_until` IN ($1, $2) AND q.`attempt` = $4) OR (q.`id` = $6 AND q.`locked_until` IN ($5))) AND NOT EXISTS (SELECT 1 FROM `crm_jobs` AS w WHERE w.`target` = q.`target` AND CAST(w.`target` AS BINARY) = CAST(q.`target` AS BINARY) AND w.`id` <> q.`id` AND w.`locked_until` > $7) FOR UPDATE SKIP LOCKED;
