@@ -185,7 +185,7 @@ def _emptied(location: str) -> str:
 @pytest.fixture
 def url(request: pytest.FixtureRequest, inbox_db: str, tmp_path: Path) -> str:
     """Where the test's database is, of each kind that was chosen; on a server it is shared."""
-    if inbox_db == "sqlite":
+    if inbox_db.startswith("sqlite"):
         return f"sqlite:///{tmp_path / 'inbox.db'}"
     found: str = request.getfixturevalue(f"shared_{inbox_db}_url")
     return found

@@ -38,8 +38,8 @@ def settings_of(url: str) -> dict[str, Any]:
     parts = urlsplit(url)
     if parts.scheme in ("mysql", "mariadb"):
         pymysql.install_as_MySQLdb()
-    if parts.scheme == "sqlite":
-        return {"ENGINE": "django.db.backends.sqlite3", "NAME": url.removeprefix("sqlite:///")}
+    if parts.scheme.startswith("sqlite"):
+        return {"ENGINE": "django.db.backends.sqlite3", "NAME": url.partition(":///")[2]}
     return {
         "ENGINE": f"django.db.backends.{ENGINES[parts.scheme]}",
         "NAME": parts.path.strip("/"),

@@ -18,7 +18,11 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_asyn
 from inboxkit import Broker, Database, Service, subscriber
 from inboxkit.contrib.sqlalchemy import SQLAlchemyDatabase
 
-DRIVERS = {"sqlite": "aiosqlite", "postgres": "asyncpg", "mariadb": "asyncmy", "mysql": "asyncmy"}
+DRIVERS = {
+    "sqlite": "sqlite+aiosqlite:///",
+    "postgres": "postgresql+asyncpg://",
+    "mysql": "mysql+asyncmy://",
+}
 ANN = "ann@example.com"
 
 
@@ -42,14 +46,11 @@ class Sent:
 
 @asynccontextmanager
 async def running(
-    db: Database, inbox_db: str
+    db: Database,
 ) -> AsyncIterator[tuple[async_sessionmaker[AsyncSession], Broker, Sent]]:
     assert db._url is not None
-    _, _, rest = db._url.location.partition("://") if inbox_db != "sqlite" else ("", "", "")
-    url = f"{'postgresql' if inbox_db == 'postgres' else 'mysql'}+{DRIVERS[inbox_db]}://{rest}"
-    if inbox_db == "sqlite":
-        url = f"sqlite+aiosqlite:///{db._url.location}"
-    engine = create_async_engine(url)
+    location = db._url.location.rpartition("://")[2]
+    engine = create_async_engine(f"{DRIVERS[db.dialect]}{location}")
     async with engine.begin() as connection:
         await connection.run_sync(Base.metadata.create_all)
     sent = Sent()
@@ -65,9 +66,9 @@ async def running(
 
 @pytest.mark.parametrize("inbox_backend", ["asyncio"])
 async def test_receipts_follow_the_commits_of_sessions(
-    inbox_database: Database, inbox_db: str, inbox_backend: str
+    inbox_database: Database, inbox_backend: str
 ) -> None:
-    async with running(inbox_database, inbox_db) as (sessions, broker, sent):
+    async with running(inbox_database) as (sessions, broker, sent):
         async with sessions.begin() as session:
             await place_order(session, broker, 1, ANN)
         await sent.until(1)

@@ -262,7 +262,7 @@ async def test_rows_are_equal_however_they_are_written(
     statements = insert_statements(db.dialect, *rows)
     assert db._url is not None
     location = db._url.location
-    if inbox_db == "sqlite":
+    if inbox_db.startswith("sqlite"):
         connection: Any = sqlite3.connect(location)
         with connection:
             for statement in statements:

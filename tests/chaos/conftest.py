@@ -44,7 +44,7 @@ def size(is_whole: bool) -> Size:
 @pytest.fixture
 def own_url(request: pytest.FixtureRequest, inbox_db: str, tmp_path: Path) -> Iterator[str]:
     """An empty database of the test's own, on the server that the other tests use."""
-    if inbox_db == "sqlite":
+    if inbox_db.startswith("sqlite"):
         yield f"sqlite:///{tmp_path / 'chaos.db'}"
         return
     with request.getfixturevalue(f"inbox_{inbox_db}").database() as url:

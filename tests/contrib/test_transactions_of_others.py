@@ -453,7 +453,7 @@ def test_a_job_is_there_exactly_if_its_transaction_was_committed(
     inbox_db: str, connect: Any, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     url = f"sqlite:///{tmp_path / 'inbox.db'}"
-    if inbox_db != "sqlite":
+    if not inbox_db.startswith("sqlite"):
         url = request.getfixturevalue(f"shared_{inbox_db}_url")
 
     async def main() -> None:

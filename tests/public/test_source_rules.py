@@ -174,3 +174,28 @@ def test_nothing_is_done_in_the_order_of_a_set() -> None:
     assert found == []
     wrong = "self._a: set[str] = set()\nfor a in self._a: ...\nb = [*self._a]\nc = tuple(self._a)\n"
     assert sorted(line for line, _ in sets_in_turn(ast.parse(wrong))) == [2, 3, 4]
+
+
+def kinds_compared(tree: ast.AST) -> Iterator[int]:
+    """Lines where the kind of a test's database is compared with one of the two kinds of SQLite."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Compare):
+            continue
+        sides = {ast.unparse(side) for side in (node.left, *node.comparators)}
+        if "inbox_db" in sides and sides & {"'sqlite'", "'sqlite-inloop'"}:
+            yield node.lineno
+
+
+def test_sqlite_in_the_loop_is_taken_for_sqlite() -> None:
+    """``--inbox-db=sqlite-inloop`` is the same SQL: who must know asks for the dialect, or how it begins."""
+    folders = [ROOT / name for name in ("tests", "docs", "property_tests")]
+    paths = sorted(path for folder in folders for path in folder.rglob("*.py"))
+    found = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in paths
+        if "inbox_db" in (text := path.read_text())
+        for line in kinds_compared(ast.parse(text))
+    ]
+    assert found == []
+    wrong = "inbox_db == 'sqlite'\n'sqlite-inloop' != inbox_db\ninbox_db.startswith('sqlite')\n"
+    assert list(kinds_compared(ast.parse(wrong))) == [1, 2]
