@@ -20,6 +20,7 @@ class AsyncioHost:
     """An `asyncio.Runner` whose loop runs until one future after another."""
 
     def __init__(self, backend: AsyncioBackend) -> None:
+        self._backend = backend
         self._runner = asyncio.Runner(loop_factory=backend.new_loop)
         self._main: asyncio.Task[None] | None = None
 
@@ -29,19 +30,15 @@ class AsyncioHost:
         context.run(sniffio.current_async_library_cvar.set, "asyncio")
         loop = self._runner.get_loop()
         self._main = loop.create_task(main(), name="VirtualRunner", context=context)
+        self._backend.goes_first(self._main)
 
     def turn_until(self, call: Call) -> None:
         if call.is_done:
             return
         loop = self._runner.get_loop()
-        done = loop.create_future()
-
-        def finish() -> None:
-            if not done.done():
-                done.set_result(None)
-
-        call.when_done = finish
-        loop.run_until_complete(done)
+        # At once: a loop that is to end when a future is done makes further steps until it hears of it.
+        call.when_done = loop.stop
+        loop.run_forever()
 
     def stop(self) -> None:
         try:

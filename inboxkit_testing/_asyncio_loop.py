@@ -80,6 +80,11 @@ class AsyncioBackend:
             keeper.alarms.drop(alarm)
             raise
 
+    def goes_first(self, task: asyncio.Task[Any]) -> None:
+        """Have this task, which sync code speaks to, go on before others where the order is chosen."""
+        assert self._loop is not None
+        self._loop.goes_first = task
+
     def host(self) -> AsyncioHost:
         return AsyncioHost(self)
 
@@ -163,6 +168,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self, selector: VirtualSelector) -> None:
         self._keeper = selector.keeper
         self._executor: concurrent.futures.Executor | None = None
+        self.goes_first: asyncio.Task[Any] | None = None
+        """The task that sync code speaks to; None: none is known."""
         super().__init__(selector)
 
     def time(self) -> float:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import selectors
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
@@ -40,6 +40,12 @@ class ChosenLoop(VirtualLoop):
     """
 
     def __init__(self, keeper: Timekeeper, choose: Choose) -> None:
+        self._first: _Step | None = None
+        """A step of the task that sync code speaks to, which was called for while the loop stood. It comes
+        before all others and is no choice: it goes on with what sync code asked for last, as if there had
+        been no return to it."""
+        self._are_steps_soon = False
+        """Whether the loop was asked for `_run_steps`."""
         self._choose = choose
         self._ready_steps: list[_Step] = []
         self._last_called: list[_Step] | None = None
@@ -65,6 +71,7 @@ class ChosenLoop(VirtualLoop):
         """As usual, but for the steps of tasks."""
         task = getattr(callback, "__self__", None)
         if not isinstance(task, asyncio.Task):
+            self._io.is_idle = False
             self._go_by_the_loop()
             self._last_called = None
             return super().call_soon(callback, *args, context=context)
@@ -73,8 +80,17 @@ class ChosenLoop(VirtualLoop):
             self._born = self._births[task] = birth = self._born + 1
         step = _Step(birth, callback, args, context)
         handle: asyncio.Handle = cast(Any, step)
+        if task is self.goes_first and not self.is_running():
+            self._first = step
+            self._run_steps_soon()
+            return handle
         if self._last_called is not None:
             self._last_called.append(step)
+            return handle
+        if self._io.is_idle:  # and so is the loop: these become ready at once, and together
+            self._add_ready((step,))
+            if len(self._ready_steps) == 1:
+                self._run_steps_soon()
             return handle
         self._last_called = [step]
         if self._is_alone:
@@ -114,12 +130,15 @@ class ChosenLoop(VirtualLoop):
         if len(steps) == len(self._ready_steps):
             self._run_steps_soon()
 
-    def _add_ready(self, steps: list[_Step]) -> None:
+    def _add_ready(self, steps: Iterable[_Step]) -> None:
         for step in steps:
             step.ready_since = self._chosen
         self._ready_steps += steps
 
     def _run_steps_soon(self) -> None:
+        if self._are_steps_soon:
+            return
+        self._are_steps_soon = True
         self._last_called = None
         super().call_soon(self._run_steps)
         self._is_alone = True
@@ -130,10 +149,13 @@ class ChosenLoop(VirtualLoop):
         To turn for each would cost as much again as the steps.
         """
         ready = self._ready_steps
+        self._are_steps_soon = False
         try:
             while True:
                 self._chosen += 1
-                if len(ready) == 1:
+                if self._first is not None:
+                    step, self._first = self._first, None
+                elif len(ready) == 1:
                     step = ready.pop()
                 else:
                     ready.sort(key=_age)
@@ -184,6 +206,8 @@ class _ChosenSelector(VirtualSelector):
         super().__init__(keeper)
         self._take_from_threads = take_from_threads
         self._passes = 0
+        self.is_idle = False
+        """Whether the loop waits, and what the timekeeper lets go on is all that it is asked for."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """As in any virtual loop, where nothing can run."""
@@ -194,7 +218,11 @@ class _ChosenSelector(VirtualSelector):
         if self._take_from_threads():
             self.keeper.progress()
             return []
-        return super().select(timeout)
+        self.is_idle = True
+        try:
+            return super().select(timeout)
+        finally:
+            self.is_idle = False
 
     def may_pass(self) -> bool:
         """Whether I/O may go unseen once more."""

@@ -29,7 +29,8 @@ class TrioBackend:
     """A virtual trio run."""
 
     def __init__(self, choose: Choose | None) -> None:
-        self._order = ChosenOrder(choose) if choose is not None else None
+        self.order = ChosenOrder(choose) if choose is not None else None
+        """Which ready task goes next; None: trio's own order."""
         self._clock: TrioClock | None = None
 
     @property
@@ -40,13 +41,13 @@ class TrioBackend:
     def run_options(self) -> dict[str, Any]:
         """What `trio.run` and `trio.lowlevel.start_guest_run` take."""
         assert self._clock is not None
-        instruments = [self._clock] if self._order is None else [self._clock, self._order]
+        instruments = [self._clock] if self.order is None else [self._clock, self.order]
         return {"clock": self._clock, "instruments": instruments}
 
     def bind(self, keeper: Timekeeper) -> None:
-        self._clock = TrioClock(keeper, self._order)
-        if self._order is not None:
-            self._order.fail = keeper.fail
+        self._clock = TrioClock(keeper, self.order)
+        if self.order is not None:
+            self.order.fail = keeper.fail
 
     async def sleep_until(self, when: float) -> None:
         assert self._clock is not None

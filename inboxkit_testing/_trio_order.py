@@ -46,6 +46,8 @@ class ChosenOrder(trio.abc.Instrument):
     def __init__(self, choose: Choose) -> None:
         self.fail: Callable[[BaseException], None] = _raise
         """Ends the run with an error."""
+        self.goes_first: trio.lowlevel.Task | None = None
+        """Comes before all others when it is next ready, and is no choice: sync code has asked it to go on."""
         self._choose = choose
         self._ready: list[trio.lowlevel.Task] = []
         self._from_outside: deque[trio.lowlevel.Task] = deque()
@@ -103,6 +105,13 @@ class ChosenOrder(trio.abc.Instrument):
             else:
                 self._ready.append(task)
         self._woken_outside.clear()
+        if (first := self.goes_first) is not None:
+            for tasks in (self._ready, self._from_outside):
+                if first in tasks:
+                    tasks.remove(first)
+                    self.goes_first = None
+                    batch[:] = [first]
+                    return
         count = len(self._ready)
         if self._from_outside and (not count or self._steps >= _MOST_STEPS):
             self._steps = 0
