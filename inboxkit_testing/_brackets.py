@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
-import anyio
+from inboxkit._db.backend import current_task_id
 
 from ._frozen import real_seconds
 
@@ -75,7 +75,7 @@ class Block:
 
     def open(self) -> None:
         """Open it in the current task."""
-        self.task = anyio.get_current_task().id
+        self.task = current_task_id()
         self.place = _place_of_user()
         self._open[self] = None
 

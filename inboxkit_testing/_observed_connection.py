@@ -200,7 +200,9 @@ class ObservedConnection:
             if self.session is not None and not self._inner.is_closed:
                 self._driver.drop(self.session)
         self._close_block()
-        self._inner.terminate()
+        kept = self._driver.kept
+        if kept is None or self._is_marked or not kept.hand_on(self._inner):
+            self._inner.terminate()
 
     # Scripts
 

@@ -17,6 +17,8 @@ from typing import Protocol
 
 import anyio
 
+from inboxkit._db.backend import current_task_id
+
 from ._alarms import Alarms
 from ._brackets import Block, Bracket
 from ._frozen import check_not_frozen, real_seconds
@@ -118,7 +120,7 @@ class Timekeeper:
         """
         if seconds <= 0 or not self._blocks:
             return
-        task = anyio.get_current_task().id
+        task = current_task_id()
         for block in self._blocks:
             if block.is_strict and block.task == task:
                 error = _sleep_in(block, seconds)

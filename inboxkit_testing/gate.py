@@ -18,6 +18,8 @@ from functools import lru_cache
 
 import anyio
 
+from inboxkit._db.backend import current_task_name
+
 from ._brackets import Block
 from ._timekeeper import Timekeeper
 from .backends import Choose
@@ -203,7 +205,7 @@ class _Waiting:
 
 
 def _name_of_task() -> str:
-    return _without_numbers(anyio.get_current_task().name or "")
+    return _without_numbers(current_task_name())
 
 
 @lru_cache(maxsize=1024)

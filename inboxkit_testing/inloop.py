@@ -9,12 +9,15 @@ from typing import TypeVar
 import anyio
 import anyio.lowlevel
 
-from inboxkit._db.sqlite import SqliteConnection
+from inboxkit._db.sqlite import SqliteConnection, Worker
 from inboxkit._db.sqlite_session import MEMORY, SqliteSession
 from inboxkit._db.turnstile import Turnstile
 from inboxkit._sql.statement import Reading
 from inboxkit.abc import Clock, DialectName
-from inboxkit.errors import DatabaseBusyError
+from inboxkit.errors import DatabaseBusyError, DatabaseError
+
+from .clock import VirtualClock
+from .hosts import HostClock
 
 __all__ = ["InLoopConnection", "InLoopDriver"]
 
@@ -96,7 +99,7 @@ class InLoopConnection(SqliteConnection):
     def __init__(
         self,
         session: SqliteSession,
-        worker: _InLoop,
+        worker: Worker,
         time: _Time,
         *,
         clock: Clock,
@@ -110,6 +113,30 @@ class InLoopConnection(SqliteConnection):
         """From now on its times are those of this clock."""
         self._clock = self._time.clock = clock
 
+    def hand_on(self) -> InLoopConnection | None:
+        """Drop this connection; its session, with all undone that was not committed, is another's.
+
+        Returns:
+            The connection that has the session now; None: there is none that could be handed on.
+        """
+        if self._is_closed:
+            return None
+        try:
+            self._session.rollback()
+        except DatabaseError:
+            self.terminate()
+            return None
+        self._is_closed = True
+        self._leave_turn()
+        return InLoopConnection(
+            self._session,
+            self._worker,
+            self._time,
+            clock=self._clock,
+            timeout=self._timeout,
+            turnstile=self._turnstile,
+        )
+
     async def _hop(self, name: str, work: Callable[[], T], *, to_its_end: bool = False) -> T:
         if self._is_closed:
             raise DatabaseBusyError(
@@ -117,10 +144,19 @@ class InLoopConnection(SqliteConnection):
             )
         if not to_its_end:
             await anyio.lowlevel.checkpoint_if_cancelled()
+        # What has waited for its turn at a gate went when nobody else could run.
+        has_yielded = self._is_gated and not self._session.in_transaction
         try:
             return work()
         finally:
-            await _let_others_run()
+            if not has_yielded:
+                await _let_others_run()
+
+    @property
+    def _is_gated(self) -> bool:
+        clock = self._clock
+        time = clock.clock if isinstance(clock, HostClock) else clock
+        return isinstance(time, VirtualClock) and time.gate is not None
 
 
 async def _let_others_run() -> None:

@@ -88,6 +88,18 @@ class KeptSessions:
         if is_undone:
             self._free.append((connection, number))
 
+    def hand_on(self, connection: DriverConnection) -> bool:
+        """Take over a session of SQLite in the loop that is dropped; whether it was.
+
+        A server has to notice first that a connection of it was dropped; here nothing is in flight.
+        """
+        if not isinstance(connection, InLoopConnection) or len(self._free) >= _MOST:
+            return False
+        taken = connection.hand_on()
+        if taken is not None:
+            self._free.append((taken, None))
+        return True
+
     async def aclose(self) -> None:
         """Close them all."""
         free, self._free = self._free, []

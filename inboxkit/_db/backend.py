@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Literal, TypeAlias
 
-__all__ = ["BackendName", "current_task_id", "running_backend", "waker"]
+__all__ = ["BackendName", "current_task_id", "current_task_name", "running_backend", "waker"]
 
 BackendName = Literal["asyncio", "trio"]
 
@@ -39,6 +39,18 @@ def current_task_id() -> int:
     if (trio := sys.modules.get("trio")) is not None and trio.lowlevel.in_trio_task():
         return id(trio.lowlevel.current_task())
     return id(asyncio.current_task())
+
+
+def current_task_name() -> str:
+    """The name that `anyio.get_current_task` gives the running task; empty: it has none.
+
+    Raises:
+        RuntimeError: No event loop runs in this thread.
+    """
+    if (trio := sys.modules.get("trio")) is not None and trio.lowlevel.in_trio_task():
+        return str(trio.lowlevel.current_task().name or "")
+    task = asyncio.current_task()
+    return "" if task is None else task.get_name()
 
 
 def waker() -> Waker:

@@ -10,7 +10,7 @@ import anyio
 from inboxkit._core.haste import hasty
 from inboxkit._db.backend import current_task_id
 from inboxkit._db.turnstile import Turnstile
-from inboxkit.abc import Driver, DriverConnection, Movable
+from inboxkit.abc import Driver, DriverConnection
 from inboxkit.errors import (
     ClosedError,
     ConnectError,
@@ -172,7 +172,8 @@ class Pool:
             The connection is back in any case, or closed.
         """
         try:
-            if isinstance(connection, Movable) and connection.is_misplaced:
+            # Of a `Movable`; an isinstance of a protocol would cost as much as the rest of this.
+            if getattr(connection, "is_misplaced", False):
                 connection.terminate()
                 self._drop_idle()
             if connection.in_transaction and not connection.is_closed:

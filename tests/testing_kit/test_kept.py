@@ -8,9 +8,13 @@ from pathlib import Path
 import pytest
 
 from inboxkit import Database
+from inboxkit._db.sqlite_session import SqliteSession
 from inboxkit._sql.statement import Reading, Script, Statement, Steps
+from inboxkit.errors import DatabaseError
 from inboxkit_testing import VirtualClock, open_test_database
 from inboxkit_testing.databases import STATEMENT_TIMEOUT, ObservedDatabase
+from inboxkit_testing.errors import CrashedError
+from inboxkit_testing.inloop import InLoopConnection
 from inboxkit_testing.kept import KeptSessions
 
 _MARKS = [
@@ -162,4 +166,55 @@ async def test_a_session_of_sqlite_that_bears_a_mark_is_not_kept(
         assert await first.fetch_value(bears) >= 1
     async with in_loop(tmp_path, virtual_clock, kept) as second:
         assert await second.fetch_value(bears) == 0
+    await kept.aclose()
+
+
+def session_of(database: ObservedDatabase) -> SqliteSession:
+    """Of its only connection."""
+    (connection,) = database.observed._connections
+    inner = connection._inner
+    assert isinstance(inner, InLoopConnection)
+    return inner._session
+
+
+@pytest.mark.parametrize("end", ["crash", "cut"])
+async def test_a_session_of_sqlite_that_was_dropped_is_handed_on_with_its_work_undone(
+    inbox_backend: str, virtual_clock: VirtualClock, kept: KeptSessions, tmp_path: Path, end: str
+) -> None:
+    """It has neither the last one's rows nor its lock, and the last one cannot reach it any more."""
+    first = in_loop(tmp_path, virtual_clock, kept)
+    await first.open()
+    await first.execute("CREATE TABLE t (n integer)")
+    session = session_of(first)
+    transaction = first.transaction()
+    tx = await transaction.__aenter__()
+    await tx.execute("INSERT INTO t VALUES (1)")
+    if end == "crash":
+        await first.crash()
+    else:
+        first.observed.cut("fail")
+    async with in_loop(tmp_path, virtual_clock, kept, offset=5.0) as second:
+        assert session_of(second) is session
+        await second.execute("INSERT INTO t VALUES (2)")
+        with pytest.raises((CrashedError, DatabaseError)):
+            await tx.execute("INSERT INTO t VALUES (3)")
+        assert [row[0] for row in await second.fetch("SELECT n FROM t")] == [2]
+        at = await second.run(Script("look", read, "read"))
+        assert (at - virtual_clock.now()).total_seconds() == 5.0
+    with pytest.raises((CrashedError, DatabaseError)):
+        await transaction.__aexit__(None, None, None)
+    await kept.aclose()
+
+
+@pytest.mark.parametrize("mark", ["PRAGMA recursive_triggers = 1", "CREATE TEMP TABLE u (n integer)"])
+async def test_a_session_of_sqlite_that_bears_a_mark_ends_with_a_crash(
+    inbox_backend: str, virtual_clock: VirtualClock, kept: KeptSessions, tmp_path: Path, mark: str
+) -> None:
+    first = in_loop(tmp_path, virtual_clock, kept)
+    await first.open()
+    await first.execute(mark)
+    session = session_of(first)
+    await first.crash()
+    async with in_loop(tmp_path, virtual_clock, kept) as second:
+        assert session_of(second) is not session
     await kept.aclose()
