@@ -38,9 +38,17 @@ class BracketedTransport(httpx.AsyncBaseTransport):
     Args:
         transport: What sends the requests; it is closed with this one.
         clock: The time of the test, or of one of its hosts. With a clock in real time it does nothing.
+
+    Raises:
+        TypeError: These are not a transport and a clock.
     """
 
     def __init__(self, transport: httpx.AsyncBaseTransport, clock: Clock) -> None:
+        if not hasattr(transport, "handle_async_request") or not hasattr(clock, "external"):
+            raise TypeError(
+                f"BracketedTransport takes a transport of httpx and a clock, not {transport!r} and "
+                f"{clock!r}; write BracketedTransport(httpx.AsyncHTTPTransport(), virtual_clock)"
+            )
         self._transport = transport
         self._clock = clock
 

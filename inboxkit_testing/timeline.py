@@ -155,9 +155,12 @@ def _handlers_above(logger: logging.Logger) -> Iterator[logging.Handler]:
 
 
 def line_of(event: events.Event, start: datetime, at: datetime | None = None) -> str:
-    """One line: time since `start`, instance and queue, row, what happened."""
-    row = f"row {event.id}" if isinstance(event, events.RowEvent) else ""
-    place = "/".join(dict.fromkeys(name for name in (event.instance, event.queue) if name))
+    """One line: time since `start`, instance and queue or group, row, what happened."""
+    row, queue = "", event.queue
+    if isinstance(event, events.RowEvent):
+        row = f"row {event.id}"
+        queue = event.group or queue  # one subscription may serve every group of its table
+    place = "/".join(dict.fromkeys(name for name in (event.instance, queue) if name))
     return (
         f"{_since((at or event.at) - start):>15}  {place:<19} {row:<7} {describe(event)}".rstrip()
     )

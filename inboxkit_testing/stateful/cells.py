@@ -11,7 +11,7 @@ import sniffio
 from typing_extensions import TypeVarTuple, Unpack
 
 from inboxkit import Database, Service
-from inboxkit.errors import DeclarationError
+from inboxkit.errors import DatabaseError, DeclarationError
 from inboxkit_testing.backends import BackendName
 from inboxkit_testing.clock import VirtualClock
 from inboxkit_testing.databases import (
@@ -26,7 +26,7 @@ from inboxkit_testing.kept import KeptSessions
 from inboxkit_testing.runner import VirtualRunner
 from inboxkit_testing.world import World
 
-from .emptying import empty
+from .emptying import empty, tables_with_rows
 from .order import Order
 from .traffic import Traffic, check_traffic
 
@@ -100,6 +100,7 @@ class Cell:
         backend: The loop.
         factory: Makes the service.
         setup: Makes what the service needs, such as its tables; awaited once.
+        populate: Writes the rows that each example begins with.
         keep: Tables that are not emptied.
     """
 
@@ -110,6 +111,7 @@ class Cell:
         *,
         factory: Callable[[Database], Service],
         setup: Callable[[Database], Awaitable[object]],
+        populate: Callable[[Database], Awaitable[object]] | None = None,
         traffic: Sequence[Traffic],
         keep: Collection[str] = (),
     ) -> None:
@@ -126,6 +128,7 @@ class Cell:
         self.order = Order()
         self.keep = keep
         self._factory = factory
+        self._populate = populate
         self._clock = VirtualClock(gate=StatementGate(self.order.choose))
         self._runner: VirtualRunner | None = None
         self._database: ObservedDatabase | None = None
@@ -196,7 +199,16 @@ class Cell:
 
     async def _prepare(self, setup: Callable[[Database], Awaitable[object]]) -> None:
         assert self._database is not None
+        # An old database of the user's own may hold rows; only what `setup` writes is to be seen.
+        await empty(self._database, self.keep)
         await setup(self._database)
+        lost = await tables_with_rows(self._database, self.keep)
+        if lost:
+            names = ", ".join(repr(name) for name in lost)
+            raise DeclarationError(
+                f"setup wrote rows into {names}, but tables are emptied before each example: write in "
+                f"`populate` the rows that each example begins with, or keep the table: keep = {lost!r}"
+            )
 
     def _look(self, traffic: Sequence[Traffic]) -> Facts:
         assert self._database is not None
@@ -215,6 +227,15 @@ class Cell:
         # A case that repeats the example asks before the first row that it publishes, which is a turn.
         database._described.clear()
         database.random.seed(0)
+        if self._populate is not None:
+            try:
+                await self._populate(database)
+            except DatabaseError as error:
+                error.add_note(
+                    "populate runs before the service starts, so tables that the service's `on_startup` "
+                    "creates are not there unless `setup` creates them too"
+                )
+                raise
         world = World(factory, database)
         await world.__aenter__()
         return world

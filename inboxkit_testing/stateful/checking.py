@@ -28,6 +28,7 @@ def check_crash_and_resume(
     traffic: Sequence[Traffic],
     effects: Callable[[World], Awaitable[object]] | None = None,
     setup: Callable[[Database], Awaitable[object]] | None = None,
+    populate: Callable[[Database], Awaitable[object]] | None = None,
     keep: Collection[str] = (),
     instances: int = 2,
     backend: BackendName | None = None,
@@ -48,7 +49,8 @@ def check_crash_and_resume(
             `inbox_database` of a test that is not async, or a URL. None: those of ``--inbox-db``.
         traffic: What is published.
         effects: As `CrashAndResume.check`.
-        setup: Creates what the service's `on_startup` does not.
+        setup: Creates tables that the service's `on_startup` does not.
+        populate: Writes the rows that each example begins with.
         keep: Tables that are not emptied.
         instances: Most at once, 1 to 4.
         backend: Which loop; None: those of ``--inbox-backend``.
@@ -61,9 +63,12 @@ def check_crash_and_resume(
     """
     if effects is not None and not _is_async(effects):
         raise DeclarationError(f"effects must be an async function of the world, not {effects!r}")
-    if setup is not None and not _is_async(setup):
-        raise DeclarationError(f"setup must be an async function of the database, not {setup!r}")
-    known = Names(None, service, setup, effects)
+    for name, function in (("setup", setup), ("populate", populate)):
+        if function is not None and not _is_async(function):
+            raise DeclarationError(
+                f"{name} must be an async function of the database, not {function!r}"
+            )
+    known = Names(None, service, setup, populate, effects)
 
     class Checked(CrashAndResume):
         def service(self, database: Database) -> Service:
@@ -72,6 +77,10 @@ def check_crash_and_resume(
         async def setup(self, database: Database) -> None:
             if setup is not None:
                 await setup(database)
+
+        async def populate(self, database: Database) -> None:
+            if populate is not None:
+                await populate(database)
 
         async def check(self, world: World) -> None:
             if effects is not None:

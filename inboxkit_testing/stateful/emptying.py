@@ -7,7 +7,7 @@ from collections.abc import Collection
 from inboxkit import Connection, Database
 from inboxkit.errors import DatabaseError, DeclarationError
 
-__all__ = ["MIGRATIONS", "empty"]
+__all__ = ["MIGRATIONS", "empty", "tables_with_rows"]
 
 MIGRATIONS = frozenset(
     {
@@ -53,6 +53,32 @@ async def empty(database: Database, keep: Collection[str] = ()) -> None:
                 await _empty_mysql(connection, kept)
 
 
+async def tables_with_rows(database: Database, keep: Collection[str] = ()) -> list[str]:
+    """Tables that `empty` would take rows from, in the order of their names."""
+    kept = {name.casefold() for name in keep} | MIGRATIONS
+    async with database.connection() as connection:
+        match database.dialect:
+            case "sqlite":
+                tables = {name: _quoted(name) for name in await _sqlite_tables(connection, kept)}
+            case "postgres":
+                tables = {
+                    name: f"{_quoted(schema)}.{_quoted(name)}"
+                    for schema, name in await connection.fetch(_POSTGRES_TABLES)
+                    if not _is_kept(kept, name, schema)
+                }
+            case "mysql":
+                tables = {
+                    name: _quoted(name, "`")
+                    for name, kind in await connection.fetch(_MYSQL_TABLES)
+                    if kind != "SEQUENCE" and not _is_kept(kept, name)
+                }
+        return [
+            name
+            for name, quoted in sorted(tables.items())
+            if await connection.fetch_value(f"SELECT 1 FROM {quoted} LIMIT 1") is not None
+        ]
+
+
 def _is_kept(kept: Collection[str], table: str, schema: str = "") -> bool:
     return table.casefold() in kept or f"{schema}.{table}".casefold() in kept
 
@@ -61,18 +87,22 @@ def _quoted(name: str, mark: str = '"') -> str:
     return f"{mark}{name.replace(mark, mark * 2)}{mark}"
 
 
-async def _empty_sqlite(connection: Connection, kept: Collection[str]) -> None:
+async def _sqlite_tables(connection: Connection, kept: Collection[str]) -> list[str]:
     # The shadow tables of a virtual table are emptied through it; PRAGMA table_list would tell them,
     # but only from 3.37 on.
     rows = await connection.fetch(
         "SELECT name, sql FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
     )
     virtual = [name for name, sql in rows if (sql or "").upper().startswith("CREATE VIRTUAL")]
-    tables = [
+    return [
         name
         for name, _ in rows
         if not _is_kept(kept, name) and not any(name.startswith(f"{each}_") for each in virtual)
     ]
+
+
+async def _empty_sqlite(connection: Connection, kept: Collection[str]) -> None:
+    tables = await _sqlite_tables(connection, kept)
     if not tables:
         return
     checks = await connection.fetch_value("PRAGMA foreign_keys")
@@ -128,12 +158,14 @@ async def _empty_postgres(connection: Connection, kept: Collection[str]) -> None
             await connection.execute(f"ALTER SEQUENCE {_quoted(schema)}.{_quoted(name)} RESTART")
 
 
+# MariaDB's sequences have a type of their own.
+_MYSQL_TABLES = """
+    SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = DATABASE()
+    AND table_type IN ('BASE TABLE', 'SYSTEM VERSIONED', 'SEQUENCE') ORDER BY 1"""
+
+
 async def _empty_mysql(connection: Connection, kept: Collection[str]) -> None:
-    # MariaDB's sequences have a type of their own.
-    rows = await connection.fetch(
-        "SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = DATABASE() "
-        "AND table_type IN ('BASE TABLE', 'SYSTEM VERSIONED', 'SEQUENCE') ORDER BY 1"
-    )
+    rows = await connection.fetch(_MYSQL_TABLES)
     await connection.execute("SET foreign_key_checks = 0")
     try:
         for name, kind in rows:

@@ -129,9 +129,15 @@ class CrashAndResume(RuleBasedStateMachine):
         raise NotImplementedError
 
     async def setup(self, database: Database) -> None:
-        """Create tables and what else must be there; once, before the first example.
+        """Create tables; once, before the first example.
 
-        Not needed for what the service's `on_startup` creates.
+        Not needed for what the service's `on_startup` creates. Rows belong in `populate`.
+        """
+
+    async def populate(self, database: Database) -> None:
+        """Write the rows that each example begins with; before each, into tables that are empty.
+
+        The service's tables must be there: let `setup` create them.
         """
 
     async def check(self, world: World) -> None:
@@ -300,6 +306,14 @@ class CrashAndResume(RuleBasedStateMachine):
         steps.world.history.check_all()
         cell.call(self.check, steps.world)
 
+    def rest(self) -> None:
+        """An example without any step but a start; for the kit."""
+        try:
+            self.begin(second=False, skew=timedelta(0), drift=0.0, order=0)
+            self._finish()
+        finally:
+            self._close()
+
     def _explain(self, error: Exception) -> None:
         steps, cell = self._steps, self._cell
         assert steps is not None
@@ -333,7 +347,14 @@ class CrashAndResume(RuleBasedStateMachine):
     def _names(self) -> Names:
         kind = type(self)
         has_setup = kind.setup is not CrashAndResume.setup
-        return Names(kind, kind.service, kind.setup if has_setup else None, kind.check)
+        has_rows = kind.populate is not CrashAndResume.populate
+        return Names(
+            kind,
+            kind.service,
+            kind.setup if has_setup else None,
+            kind.populate if has_rows else None,
+            kind.check,
+        )
 
     def _close(self) -> None:
         cell, world = self._cell, self._world
@@ -430,7 +451,7 @@ def check_machine(kind: type[CrashAndResume]) -> None:
             raise DeclarationError(
                 f"{name}.traffic: expected what traffic(QUEUE, strategy) returns, not {one!r}"
             )
-    for each in ("check", "setup"):
+    for each in ("check", "setup", "populate"):
         if not inspect.iscoroutinefunction(getattr(kind, each)):
             raise DeclarationError(
                 f"{name}.{each} must be an async function: async def {each}(self, …)"

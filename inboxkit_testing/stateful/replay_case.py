@@ -27,6 +27,7 @@ class Names:
     """A machine whose methods these are; None: they are functions."""
     service: Callable[..., Any]
     setup: Callable[..., Any] | None
+    populate: Callable[..., Any] | None
     check: Callable[..., Any] | None
 
 
@@ -53,7 +54,7 @@ def replay_case(
     source.add("inboxkit_testing", "World")
     for name in ("VirtualClock", "StatementGate", "open_test_database", "run"):
         source.add("inboxkit_testing", name)
-    service, setup, check, before = _users(source, names)
+    service, prepared, check, before = _users(source, names)
     body = [line for call in calls for line in _lines_of(source, call)]
     body.append("world.history.check_all()")
     if check is not None:
@@ -69,7 +70,7 @@ def replay_case(
         "",
         f"{indent}async def main(url: str) -> None:",
         f"{indent * 2}async with open_test_database(url, clock=clock) as database:",
-        *([f"{indent * 3}await {setup}(database)"] if setup is not None else []),
+        *(f"{indent * 3}await {each}(database)" for each in prepared),
         f"{indent * 3}async with World({service}, database) as world:",
         *(f"{indent * 4}{line}" for line in body),
         "",
@@ -82,14 +83,19 @@ def replay_case(
     return "\n".join([*doubts, *source.lines(), "", "", *lines, ""])
 
 
-def _users(source: Source, names: Names) -> tuple[str, str | None, str | None, list[str]]:
+def _users(source: Source, names: Names) -> tuple[str, list[str], str | None, list[str]]:
+    """The names of the service, of what prepares a database, of the check; and lines before these."""
     if names.made_by is not None:
-        before = [f"machine = {source.name(names.made_by)}()"]
+        prepared = [
+            f"machine.{name}"
+            for name, method in (("setup", names.setup), ("populate", names.populate))
+            if method is not None
+        ]
         check = None if names.check is None else "machine.check"
-        return "machine.service", "machine.setup", check, before
-    setup = None if names.setup is None else source.name(names.setup)
+        return "machine.service", prepared, check, [f"machine = {source.name(names.made_by)}()"]
+    prepared = [source.name(each) for each in (names.setup, names.populate) if each is not None]
     check = None if names.check is None else source.name(names.check)
-    return source.name(names.service), setup, check, []
+    return source.name(names.service), prepared, check, []
 
 
 def _database(source: Source, dialect: str, url: str) -> tuple[str, Callable[[str], list[str]]]:

@@ -81,6 +81,7 @@ def open_cell(kind: type[CrashAndResume], url: str, backend: BackendName) -> Cel
         backend,
         factory=machine.service,
         setup=machine.setup,
+        populate=machine.populate,
         traffic=kind.traffic,
         keep=kind.keep,
     )
@@ -91,7 +92,30 @@ def run_machine(kind: type[CrashAndResume], chosen: settings) -> None:
     chosen = fitted(chosen)
     for url, backend in _places(kind):
         with in_cell(open_cell(kind, url, backend)):
-            _run(kind, chosen, f"{url.partition(':')[0]}, {backend}")
+            where = f"{url.partition(':')[0]}, {backend}"
+            _see_that_rest_passes(kind, where)
+            _run(kind, chosen, where)
+
+
+def _see_that_rest_passes(kind: type[CrashAndResume], where: str) -> None:
+    """Judge a service that is started and stopped, so that a check that cannot pass is told at once.
+
+    Not of a machine with `initialize` rules of its own, without which the check may not be right.
+    """
+    machine = kind()
+    # Not public; without it nothing is told before the examples are run.
+    initializers = getattr(machine, "_initialize_rules_to_run", ())
+    if [each.function.__name__ for each in initializers] != ["begin"]:
+        return
+    try:
+        machine.rest()
+    except Exception as error:
+        error.add_note(
+            "Nothing was published and nothing failed: the service was started and stopped, and this is "
+            "not right. Rows that each example begins with are written by `populate`"
+        )
+        error.add_note(f"on {where}")
+        raise
 
 
 def _run(kind: type[CrashAndResume], chosen: settings, where: str) -> None:

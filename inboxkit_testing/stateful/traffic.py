@@ -115,7 +115,11 @@ def traffic(
         )
         raise DeclarationError(
             f"{where}: this queue {how}"
-            + ("" if group is not None else ": give group=st.sampled_from([...])")
+            + (
+                ""
+                if group is not None
+                else ": say which groups, by group=strategies.sampled_from(['acme', …]) of Hypothesis"
+            )
         )
     if due is not None:
         if queue.spec.retry_after is None:

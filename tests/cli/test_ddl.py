@@ -172,6 +172,17 @@ def test_a_dialect_can_be_named_and_nothing_connects(cli: Cli) -> None:
     cli.run("ddl", name, *url, "--dialect", "oracle", status=2)
 
 
+@pytest.mark.parametrize("dialect", ["postgres", "sqlite", "mysql", "mariadb"])
+def test_with_a_dialect_a_function_of_the_url_needs_none(
+    dialect: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("INBOXKIT_URL", raising=False)
+    queue: InboxQueue[Any, Any] = InboxQueue(lease_spec("url_jobs"), "jobs", Mail)
+    name = cli.module(make=factory(queue))
+    assert "CREATE TABLE" in cli.run("ddl", f"{name}:make", "--dialect", dialect).output
+    assert "give --url" in cli.run("ddl", f"{name}:make", status=2).output
+
+
 def test_each_statement_says_what_it_is_for(cli: Cli, sqlite_url: str) -> None:
     make = factory(
         InboxQueue(lease_spec("jobs"), "mails", Mail),

@@ -213,3 +213,10 @@ def test_without_httpx_the_import_says_what_to_install(monkeypatch: pytest.Monke
     monkeypatch.delattr(inboxkit_testing, "BracketedTransport")
     with pytest.raises(MissingExtraError, match=r"pip install 'inboxkit\[httpx\]'"):
         _ = inboxkit_testing.BracketedTransport
+
+
+def test_a_clock_and_a_transport_in_the_wrong_places_are_told_at_once() -> None:
+    wrong: Any = [(VirtualClock(), httpx.AsyncHTTPTransport()), (httpx.AsyncHTTPTransport(), None)]
+    for arguments in wrong:
+        with pytest.raises(TypeError, match="takes a transport of httpx and a clock, not"):
+            BracketedTransport(*arguments)

@@ -104,3 +104,7 @@ async def test_every_group_is_drained_and_judged(
     with pytest.raises(InvariantViolation, match=f"row {last.id} of queue '{last.group}'"):
         world.history.nothing_lost()
     world.history.nothing_lost(left={ORDERS.name: [last.id]})
+    # The lines of a timeline tell whose row it is.
+    places = {line.split()[1] for line in timeline.lines() if "claimed" in line}
+    assert {"b/a", "b/c"} <= places
+    assert not any(name in place for name in (JOBS.name, ORDERS.name) for place in places)
