@@ -70,8 +70,8 @@ class Broker(AsyncOnly):
     ) -> None:
         if not isinstance(database, Database | str):
             raise DeclarationError(f"Broker takes a Database or a URL, not {database!r}")
-        self.database = database if isinstance(database, Database) else Database(database)
-        self.lease = whole_seconds(lease)
+        self.database: Database = database if isinstance(database, Database) else Database(database)
+        self.lease: timedelta = whole_seconds(lease)
         if not isinstance(poll_interval, timedelta) or poll_interval <= timedelta(0):
             raise DeclarationError(
                 f"poll_interval must be a positive timedelta, not {poll_interval!r}"
@@ -87,7 +87,7 @@ class Broker(AsyncOnly):
             self.database.notifies = True
         self.instance = ""
         """Whose it is, in events: the name of the service that serves it."""
-        self.listeners = Listeners()
+        self.listeners: Listeners = Listeners()
         """Who is told of events: the functions of `Service.on_event`."""
         self._middleware: tuple[PublishMiddleware, ...] = ()
         self._publish: Publisher = self._insert

@@ -124,9 +124,9 @@ class Database(AsyncOnly):
         self._random = random if random is not None else Random()  # noqa: S311
         self._pool: Pool | None = None
         self._described: dict[InboxSpec, TableInfo] = {}
-        self.wakes = WakeHub()
-        self.room = self._make_room()
-        self.holds = HoldBook()
+        self.wakes: WakeHub = WakeHub()
+        self.room: Room = self._make_room()
+        self.holds: HoldBook = HoldBook()
         self.notifies = False
         """Whether inserts on its connections notify other processes (`Broker(listen_notify=True)`)."""
 

@@ -86,7 +86,7 @@ class Inbox:  # noqa: PLW1641 - rows may be changed, so they have no hash
     __inbox__: ClassVar[Declared] = Declared({}, {})
     _unreadable: Mapping[str, DecodeError]
 
-    spec = _Spec()
+    spec: ClassVar[_Spec] = _Spec()
     """The frozen description that all SQL is made from."""
 
     def __init_subclass__(

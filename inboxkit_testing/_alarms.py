@@ -25,7 +25,7 @@ class Alarm:
     __slots__ = ("ring", "when")
 
     def __init__(self, when: float, ring: Callable[[], object]) -> None:
-        self.when = when
+        self.when: float = when
         self.ring: Callable[[], object] | None = ring
         """None: it was dropped."""
 

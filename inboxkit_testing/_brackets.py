@@ -28,8 +28,8 @@ class Bracket:
 
     def __init__(self, brackets: dict[Bracket, None], label: str) -> None:
         self._open = brackets
-        self.label = label
-        self.since = 0.0
+        self.label: str = label
+        self.since: float = 0.0
         """Real seconds at the entry."""
 
     def __enter__(self) -> None:
@@ -52,10 +52,10 @@ class Block:
 
     def __init__(self, blocks: dict[Block, None], label: str) -> None:
         self._open = blocks
-        self.label = label
-        self.place = ""
+        self.label: str = label
+        self.place: str = ""
         """Where it was opened, as ``", opened at shop.py:31"``."""
-        self.task = 0
+        self.task: int = 0
         """The id of the task that opened it."""
         self._held_back = 0
 

@@ -71,7 +71,7 @@ class ObservedConnection:
         self._block: Block | None = None
         self._is_marked = False
         """Whether the session bears what cannot be undone for another instance."""
-        self.has_waited = False
+        self.has_waited: bool = False
         """Whether the statement in flight was seen to wait for a lock."""
         self.number: Final = number
         """From 1, in the order of connecting."""

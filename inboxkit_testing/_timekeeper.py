@@ -55,13 +55,13 @@ class Timekeeper:
     """
 
     def __init__(self, *, stall: float, frozen: bool) -> None:
-        self.now_seconds = 0.0
+        self.now_seconds: float = 0.0
         """Seconds since the start of the run. From zero, so that floats stay exact to the microsecond
         for 68 years, and asyncio's timers and trio's deadlines are numbers of this very scale."""
         self.frozen = frozen
-        self.jumps = 0
+        self.jumps: int = 0
         self.failure: BaseException | None = None
-        self.alarms = Alarms()
+        self.alarms: Alarms = Alarms()
         """The sleeps by this clock; those by the loop's own timers are known to the loop."""
         self.limiters: list[Limiter] = []
         self.idle_hooks: list[Callable[[], bool]] = []

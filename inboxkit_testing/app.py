@@ -9,7 +9,17 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Protocol, Self, runtime_checkable
 
-from inboxkit import Delivery, Inbox, InboxQueue, InboxSpec, Outcome, Service, Subscriber
+from inboxkit import (
+    Broker,
+    Database,
+    Delivery,
+    Inbox,
+    InboxQueue,
+    InboxSpec,
+    Outcome,
+    Service,
+    Subscriber,
+)
 from inboxkit._core.async_only import AsyncOnly
 from inboxkit.errors import ClosedError, DeclarationError
 
@@ -93,8 +103,8 @@ class TestApp(AsyncOnly):
                 "virtual_clock or frozen_clock beside inbox_database, or Database(url, clock=VirtualClock())"
             )
         self.service = service
-        self.broker = service.broker
-        self.database = service.broker.database
+        self.broker: Broker = service.broker
+        self.database: Database = service.broker.database
         self._clock = clock
         self._logs: dict[str, SubscriberLog] = {}
         self._resources = AsyncExitStack()

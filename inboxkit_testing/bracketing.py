@@ -12,8 +12,8 @@ from inboxkit.errors import MissingExtraError
 
 try:
     import httpx
-except ImportError as error:
-    raise MissingExtraError("httpx is not installed: pip install 'inboxkit[httpx]'") from error
+except ImportError as _error:
+    raise MissingExtraError("httpx is not installed: pip install 'inboxkit[httpx]'") from _error
 
 __all__ = ["BracketedTransport"]
 

@@ -29,7 +29,7 @@ class CrashSwitch:
         self._clock = clock
         self._keeper: Timekeeper | None = None
         self._standing: deque[anyio.Event] = deque()
-        self.is_thrown = False
+        self.is_thrown: bool = False
         self.when_thrown: Callable[[], None] = lambda: None
         """Called once, in the loop's thread, when it is."""
 

@@ -20,7 +20,7 @@ class ClockStalledError(InboxkitError):
 
     def __init__(self, message: str, *, in_flight: Sequence[str] = ()) -> None:
         super().__init__(message)
-        self.in_flight = tuple(in_flight)
+        self.in_flight: tuple[str, ...] = tuple(in_flight)
 
 
 class SleepInTransactionError(InboxkitError):
@@ -62,5 +62,7 @@ class InvariantViolation(AssertionError):  # noqa: N818 - what it is called in e
         self.rule = rule
         self.queue = queue
         self.id = id
-        self.events = tuple(events)
-        self.instances = tuple(dict.fromkeys(e.instance for e in events if e.instance))
+        self.events: tuple[Event, ...] = tuple(events)
+        self.instances: tuple[str, ...] = tuple(
+            dict.fromkeys(e.instance for e in events if e.instance)
+        )

@@ -131,7 +131,7 @@ class Faults:
     def __init__(self, dialect: DialectName) -> None:
         self._dialect: DialectName = dialect
         self._faults: list[Fault] = []
-        self.has_any = False
+        self.has_any: bool = False
         """Whether a rule was given, and not cleared; for the kit."""
 
     def refuse(

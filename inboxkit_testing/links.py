@@ -30,7 +30,7 @@ class Link:
         self.how: How | None = None
         """None: it is whole. hang: statements wait until it is healed, or for `patience`. fail: they
         fail at once."""
-        self.patience = 30.0
+        self.patience: float = 30.0
         """Seconds after which a hanging statement is given up."""
 
     @property

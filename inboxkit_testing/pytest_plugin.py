@@ -223,7 +223,7 @@ async def _opened_database(
 
 
 setattr(_unopened_database, OPENED, _opened_database)
-inbox_database = pytest.fixture(name="inbox_database")(_unopened_database)
+inbox_database: Any = pytest.fixture(name="inbox_database")(_unopened_database)
 
 
 def _no_app(request: pytest.FixtureRequest, inbox_database: Database) -> None:  # noqa: ARG001
@@ -251,7 +251,7 @@ async def _running_app(
 
 
 setattr(_no_app, OPENED, _running_app)
-inbox_app = pytest.fixture(name="inbox_app")(_no_app)
+inbox_app: Any = pytest.fixture(name="inbox_app")(_no_app)
 
 
 def _no_world(request: pytest.FixtureRequest, inbox_database: Database) -> None:  # noqa: ARG001
@@ -277,7 +277,7 @@ async def _open_world(
 
 
 setattr(_no_world, OPENED, _open_world)
-inbox_world = pytest.fixture(name="inbox_world")(_no_world)
+inbox_world: Any = pytest.fixture(name="inbox_world")(_no_world)
 
 
 def _refuse_two_clocks(request: pytest.FixtureRequest) -> None:

@@ -44,7 +44,7 @@ class VirtualRunner:
         clock: VirtualClock | None = None,
         seed: int | None = None,
     ) -> None:
-        self.clock = clock or VirtualClock()
+        self.clock: VirtualClock = clock or VirtualClock()
         """The time of this run."""
         self._loop, self._gate = seeded(backend, seed, self.clock)
         self._driven: AbstractContextManager[Timekeeper] | None = None

@@ -9,10 +9,10 @@ from inboxkit.errors import DeclarationError, MissingExtraError
 
 try:
     from cronsim import CronSim, CronSimError
-except ImportError as error:
+except ImportError as _error:
     raise MissingExtraError(
         "inboxkit.contrib.cron needs cronsim: pip install 'inboxkit[cron]'"
-    ) from error
+    ) from _error
 
 __all__ = ["next_run"]
 

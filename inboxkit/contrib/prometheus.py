@@ -24,10 +24,10 @@ from inboxkit.service import Service
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
-except ImportError as error:
+except ImportError as _error:
     raise MissingExtraError(
         "inboxkit.contrib.prometheus needs prometheus_client: pip install 'inboxkit[prometheus]'"
-    ) from error
+    ) from _error
 
 __all__ = ["PrometheusMetrics"]
 

@@ -101,9 +101,9 @@ class Bench(ABC):
         rules: Rules | None = None,
     ) -> None:
         self.form_name = form_name
-        self.table = table or f"jobs {uuid4().hex[:12]}"
-        self.clock = clock or ManualClock()
-        self.rules = rules or RULES[form_name]
+        self.table: str = table or f"jobs {uuid4().hex[:12]}"
+        self.clock: ManualClock = clock or ManualClock()
+        self.rules: Rules = rules or RULES[form_name]
         self._forms: dict[Any, ClaimForm] = {}
         self._holders: dict[int, tuple[Fence, ClaimForm]] = {}
         """By the fence's identity: two forms may number their sessions alike."""

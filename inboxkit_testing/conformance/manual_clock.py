@@ -20,7 +20,7 @@ class ManualClock:
     """
 
     def __init__(self) -> None:
-        self.elapsed = timedelta(0)
+        self.elapsed: timedelta = timedelta(0)
         """Time since the start."""
 
     def now(self) -> datetime:

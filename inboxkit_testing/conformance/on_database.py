@@ -11,7 +11,8 @@ from inboxkit import Database, InboxSpec, NewRow
 from inboxkit._core.lease import ExpirySteps
 from inboxkit._forms import Connections, open_form
 from inboxkit._sql.check import check
-from inboxkit._sql.dialect import get_dialect
+from inboxkit._sql.dialect import Dialect, get_dialect
+from inboxkit._sql.info import TableInfo
 from inboxkit._sql.insert import insert
 from inboxkit._sql.table import bind
 from inboxkit.abc import (
@@ -56,8 +57,8 @@ class DatabaseBench(Bench):
         super().__init__(form_name, table, clock=self.clock_of(database))
         self.clock.elapsed = timedelta(0)
         self.db = database
-        self.dialect = get_dialect(database.dialect)
-        self.lender = Lender(database)
+        self.dialect: Dialect = get_dialect(database.dialect)
+        self.lender: Lender = Lender(database)
         """The database for forms: all sessions that hold rows are to come from it."""
         self.tables: list[str] = []
         """What is dropped at the end."""
@@ -106,7 +107,7 @@ class DatabaseBench(Bench):
         return self.dialect.table(self.table, None)
 
     async def create(self, *, nullable: bool = False, dead: str = "", **roles: Any) -> None:
-        self.spec = self.describe(**roles)
+        self.spec: InboxSpec = self.describe(**roles)
         statements = self.ddl(self.spec, nullable=nullable)
         if dead:
             statements += self.ddl(replace(self.spec, table=dead), nullable=nullable)
@@ -126,7 +127,7 @@ class DatabaseBench(Bench):
 
     async def look(self) -> None:
         """Ask the database what it has."""
-        self.info = await self.db.run(self.dialect.describe(self.spec))
+        self.info: TableInfo = await self.db.run(self.dialect.describe(self.spec))
         check(self.dialect, self.spec, self.info)
         self._bound = bind(self.dialect, self.spec, self.info)
         self._columns = {column.name: column for column in self._bound.columns}

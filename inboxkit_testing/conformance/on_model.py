@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from inboxkit import InboxSpec
 from inboxkit.abc import Claimed, ClaimForm, ClaimFormName
 from inboxkit.errors import DecodeError
 from inboxkit_testing.model import ModelDatabase, ModelTable, open_model
@@ -31,7 +32,7 @@ class ModelBench(Bench):
         clock: ManualClock | None = None,
     ) -> None:
         super().__init__(form_name, table, clock=clock)
-        self.db = ModelDatabase(self.clock)
+        self.db: ModelDatabase = ModelDatabase(self.clock)
 
     @property
     def _table(self) -> ModelTable:
@@ -44,7 +45,7 @@ class ModelBench(Bench):
         dead: str = "",
         **roles: Any,
     ) -> None:
-        self.spec = self.describe(**roles)
+        self.spec: InboxSpec = self.describe(**roles)
         self.db.create_table(self.spec)
         if dead:
             self.db.create_table(self.spec, dead)

@@ -56,7 +56,7 @@ class Facts:
         second = timedelta(seconds=1)
         lease = min(leases, default=None)
         poll = min(polls, default=second)
-        self.most_instances = None
+        self.most_instances: int | None = None
         """How many may run; None: any number."""
         if "advisory lock" in forms and broker.database.dialect == "sqlite":
             self.most_instances = 1  # its keys are kept by the process
@@ -82,7 +82,7 @@ class Facts:
             each.total_seconds() for each in sorted({held + 2 * poll, 2 * (held + poll)})
         )
         """Seconds after which a lease that was not renewed is another instance's."""
-        self.has_leases = lease is not None
+        self.has_leases: bool = lease is not None
         """Whether there is something to be renewed."""
         seconds = 0.0 if lease is None else lease.total_seconds()
         self.drifts: tuple[float, ...] = (0.0, seconds * 1e-5, -seconds * 1e-5)
@@ -125,7 +125,7 @@ class Cell:
             )
         self.url = url
         self.backend: BackendName = backend
-        self.order = Order()
+        self.order: Order = Order()
         self.keep = keep
         self._factory = factory
         self._populate = populate
@@ -135,7 +135,7 @@ class Cell:
         try:
             self._open()
             self.call(self._prepare, setup)
-            self.facts = self._look(traffic)
+            self.facts: Facts = self._look(traffic)
         except BaseException:
             self.close()
             raise

@@ -23,7 +23,7 @@ from inboxkit_testing.world import World
 from . import traffic_rules
 from .cells import Cell
 from .replay_case import Names, replay_case
-from .running import current_cell, lone_cell, test_case_of
+from .running import TestCaseOf, current_cell, lone_cell, test_case_of
 from .steps import Steps
 from .traffic import Traffic, drafts
 
@@ -120,7 +120,7 @@ class CrashAndResume(RuleBasedStateMachine):
     backend: ClassVar[BackendName | None] = None
     """Which loop; None: those that ``--inbox-backend`` names."""
 
-    TestCase = test_case_of  # type: ignore[assignment]
+    TestCase: TestCaseOf = test_case_of  # type: ignore[assignment]
 
     # What a subclass says
 

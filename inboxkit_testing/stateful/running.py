@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from .machine import CrashAndResume
 
-__all__ = ["current_cell", "lone_cell", "run_machine", "test_case_of"]
+__all__ = ["TestCaseOf", "current_cell", "lone_cell", "run_machine", "test_case_of"]
 
 _STEPS = 6
 """Steps are rich, and short runs fast: more examples find more than longer ones."""
@@ -150,7 +150,7 @@ def _places(kind: type[CrashAndResume]) -> Generator[tuple[str, BackendName], No
                 yield url, backend
 
 
-class _TestCaseOf:
+class TestCaseOf:
     """As Hypothesis's own, but it runs on every database and loop that was chosen."""
 
     def __get__(self, machine: object, kind: type[Any]) -> type[unittest.TestCase]:
@@ -162,7 +162,7 @@ class _TestCaseOf:
         raise AttributeError("TestCase cannot be set")
 
 
-test_case_of = _TestCaseOf()
+test_case_of: TestCaseOf = TestCaseOf()
 
 
 @cache

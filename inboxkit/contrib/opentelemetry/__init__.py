@@ -12,10 +12,10 @@ from inboxkit.service import Service
 
 try:
     from opentelemetry import metrics, propagate, trace
-except ImportError as error:
+except ImportError as _error:
     raise MissingExtraError(
         "inboxkit.contrib.opentelemetry needs opentelemetry-api: pip install 'inboxkit[otel]'"
-    ) from error
+    ) from _error
 
 from ._metering import OtelMeters
 from ._tracing import Tracing
