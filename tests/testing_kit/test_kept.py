@@ -206,7 +206,9 @@ async def test_a_session_of_sqlite_that_was_dropped_is_handed_on_with_its_work_u
     await kept.aclose()
 
 
-@pytest.mark.parametrize("mark", ["PRAGMA recursive_triggers = 1", "CREATE TEMP TABLE u (n integer)"])
+@pytest.mark.parametrize(
+    "mark", ["PRAGMA recursive_triggers = 1", "CREATE TEMP TABLE u (n integer)"]
+)
 async def test_a_session_of_sqlite_that_bears_a_mark_ends_with_a_crash(
     inbox_backend: str, virtual_clock: VirtualClock, kept: KeptSessions, tmp_path: Path, mark: str
 ) -> None:
