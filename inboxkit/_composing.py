@@ -353,7 +353,7 @@ def _delivery_maker(one: Included, broker: Broker, state: Any) -> Callable[..., 
         group: str | None,
         key: Any,
         headers: Mapping[str, str],
-        lost: anyio.Event,
+        lost: Callable[[], anyio.Event],
         deadline: Callable[[], datetime | None],
         tx: Transaction | None = None,
     ) -> Delivery[Any, Any]:

@@ -132,6 +132,7 @@ def delivery(
     """
     if queue is None:
         queue = InboxQueue(type(row), "jobs") if isinstance(row, Inbox) else _ANY_QUEUE
+    lost = anyio.Event()
     known = database.clock if database is not None else SystemClock()
     kind = Delivery if tx is None else partial(TransactionalDelivery, tx=tx)
     return kind(
@@ -146,7 +147,7 @@ def delivery(
         database=database,  # type: ignore[arg-type]  # who uses it is given one
         state=state,
         clock=clock if clock is not None else known,
-        lost=anyio.Event(),
+        lost=lambda: lost,
         deadline=lambda: deadline,
         publish=_refuse,
     )

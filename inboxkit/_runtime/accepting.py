@@ -146,7 +146,7 @@ class Intake:
 
     def _supersede(self, older: Held) -> None:
         """A claim took its row, so its token stands there no more: an operator may have cleared it."""
-        if older.stage in (Stage.QUEUED, Stage.RUNNING) and not older.lost.is_set():
+        if older.stage in (Stage.QUEUED, Stage.RUNNING) and not older.is_lost:
             self._lose(older, "the row was claimed again")
         older.is_renewed = False
 

@@ -45,7 +45,7 @@ class Batch:
     @property
     def is_unwanted(self) -> bool:
         """Whether nothing that the handler answers will be written: each row is lost, or was asked to stop."""
-        return all(held.lost.is_set() or held.stop_asked for held in self.running)
+        return all(held.is_lost or held.stop_asked for held in self.running)
 
     @property
     def lost_error(self) -> LeaseLostError | None:

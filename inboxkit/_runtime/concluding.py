@@ -56,7 +56,7 @@ class Conclusions:
         if handled.error is not None and not isinstance(handled.error, Exception):
             self._fail(handled.error)
             return self.release(held, counted=True)
-        if held.lost.is_set() or handled.ending is None:
+        if held.is_lost or handled.ending is None:
             return self.release(held, counted=held.has_returned)
         settlement = self._decide(held, handled.ending)
         if handled.error is not None:
@@ -73,7 +73,7 @@ class Conclusions:
 
     def release(self, held: Held, *, counted: bool = False) -> Release | None:
         """For a row that is given back unsettled; None: its hold is lost, and it was let go of."""
-        if held.lost.is_set():
+        if held.is_lost:
             self._let_go(held)
             return None
         return Release(give_back=held.claimed.counted and not counted)

@@ -33,6 +33,7 @@ class Delivery(Generic[RowT_co, MessageT_co]):
     __slots__ = (
         "_attempt",
         "_deadline",
+        "_lost",
         "_message",
         "_publish",
         "_row",
@@ -42,7 +43,6 @@ class Delivery(Generic[RowT_co, MessageT_co]):
         "headers",
         "id",
         "key",
-        "lost",
         "queue",
         "state",
     )
@@ -63,8 +63,6 @@ class Delivery(Generic[RowT_co, MessageT_co]):
     """What the service's lifespan yielded; None without one."""
     clock: Clock
     """The database's clock."""
-    lost: anyio.Event
-    """Set when the row is no longer this delivery's; nothing that the handler answers is written."""
 
     def __init__(
         self,
@@ -80,7 +78,7 @@ class Delivery(Generic[RowT_co, MessageT_co]):
         database: Database,
         state: Any,
         clock: Clock,
-        lost: anyio.Event,
+        lost: Callable[[], anyio.Event],
         deadline: Callable[[], datetime | None],
         publish: Callable[..., Awaitable[Any]],
     ) -> None:
@@ -92,7 +90,7 @@ class Delivery(Generic[RowT_co, MessageT_co]):
         self.database = database
         self.state = state
         self.clock = clock
-        self.lost = lost
+        self._lost = lost
         self._message = message
         self._row = row
         self._attempt = attempt
@@ -122,6 +120,11 @@ class Delivery(Generic[RowT_co, MessageT_co]):
                 f"attempt: int = role.attempt(generated=True) and the column (integer NOT NULL DEFAULT 1)"
             )
         return self._attempt
+
+    @property
+    def lost(self) -> anyio.Event:
+        """Set when the row is no longer this delivery's; nothing that the handler answers is written."""
+        return self._lost()
 
     @property
     def deadline(self) -> datetime | None:

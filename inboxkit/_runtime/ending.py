@@ -112,7 +112,7 @@ class Ender:
 
     async def _write(self, rows: list[Held]) -> None:
         """Write the ends of all rows of one session."""
-        lost = [held for held in rows if held.lost.is_set()]
+        lost = [held for held in rows if held.is_lost]
         try:
             answers = await self._ask(rows)
         finally:
@@ -174,7 +174,7 @@ class Ender:
                 self._written(held, ending, answer)
             case "lost" | "gone":
                 self._rest(held, _SHORTEST_PAUSE.total_seconds())
-                held.lost.set()
+                held.lose()
                 is_gone = answer.result == "gone"
                 reason = (
                     GONE if is_gone else "its connection ended before its settlement was written"
@@ -217,7 +217,7 @@ def _end(endings: Sequence[tuple[Held, Settlement | Release]]) -> list[list[Held
         held.stage = Stage.ENDED
     groups: dict[int, list[Held]] = {}
     for held, _ in endings:
-        rows = held.together or [held]
+        rows = list(held.together) or [held]
         if all(row.stage is Stage.ENDED for row in rows):
             groups.setdefault(id(rows[0]), rows)
     return list(groups.values())

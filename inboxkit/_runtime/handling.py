@@ -50,10 +50,11 @@ async def handle(held: Held, plan: Plan, **known: Any) -> Handled:
     except DecodeError as error:
         return Handled(Undecodable(), error)
     delivery = plan.make_delivery(message=message, row=row, **known)
+    del known, message, row  # a handler may wait for minutes, beside thousands of others
     handled = Handled(None)
     with anyio.CancelScope() as scope, held.cancelled_by(scope):
         handled = await _run(held, plan, delivery)
-    if held.lost.is_set() or (held.stop_asked and not held.has_returned):
+    if held.is_lost or (held.stop_asked and not held.has_returned):
         # What a handler raises once it was asked to stop is the stop's doing, not a failure.
         return Handled(None, handled.error if _ends_service(handled.error) else None)
     return handled

@@ -69,7 +69,7 @@ async def handle_batch(
 
 
 def _of(held: Held, handled: Handled) -> Handled:
-    if held.lost.is_set() or (held.stop_asked and not held.has_returned):
+    if held.is_lost or (held.stop_asked and not held.has_returned):
         # What a handler raises once it was asked to stop is the stop's doing, not a failure.
         is_end = handled.error is not None and not isinstance(handled.error, Exception)
         return Handled(None, handled.error if is_end else None)

@@ -81,7 +81,7 @@ class Renewer:
         """Tell handlers of holds that ended; returns when to look again, None: there is no hold."""
         ends = []
         for held in list(self._holds()):
-            if held.stage is Stage.ENDED or held.stage is Stage.GONE or held.lost.is_set():
+            if held.stage is Stage.ENDED or held.stage is Stage.GONE or held.is_lost:
                 continue  # a handler that has returned still settles by its token
             if held.has_ended(now):
                 self._lost(held, "it ran out before it could be renewed")
@@ -119,7 +119,7 @@ class Renewer:
 
     def _take_answer(self, held: Held, renewal: Renewal) -> None:
         now = self._clock.monotonic()
-        if held.lost.is_set():
+        if held.is_lost:
             return  # while the round was under way
         if held.id in renewal.renewed and renewal.reading is not None:
             held.confirm(renewal.renewed[held.id], renewal.reading)

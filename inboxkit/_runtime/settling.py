@@ -276,7 +276,7 @@ class Settler:
         return wait * self._random.uniform(0.9, 1.0)
 
     def _lose(self, held: Held, reason: str, *, is_gone: bool = False) -> None:
-        held.lost.set()
+        held.lose()
         self._end(held)
         self._report.lost(held, reason, is_gone=is_gone)
 

@@ -378,7 +378,7 @@ class Subscription:
 
     def _lose(self, held: Held, reason: str) -> None:
         held.lost_error = self._report.lost(held, reason)
-        held.lost.set()
+        held.lose()
         held.cancel()
         if held.stage is Stage.QUEUED:
             self._settler.let_go(held)

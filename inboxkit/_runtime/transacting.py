@@ -211,7 +211,7 @@ def _judged(
 ) -> Handled:
     """How the run has ended, by what the transaction says of it."""
     ends_service = handled.error is not None and not isinstance(handled.error, Exception)
-    if held.lost.is_set() or ends_service:
+    if held.is_lost or ends_service:
         return handled
     if held.cut_error is not None:
         return Handled(Failed(), held.cut_error)

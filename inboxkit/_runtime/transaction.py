@@ -167,7 +167,7 @@ class HoldBook:
                     and held.lease is not None
                     and held.is_renewed
                     and held.stage is not Stage.GONE
-                    and not held.lost.is_set()
+                    and not held.is_lost
                     and not held.has_ended(now)
                 ):
                     yield held.hold_end, held.lease

@@ -59,7 +59,7 @@ class Watcher:
 
     async def _look(self) -> None:
         watched = [held for held in self._holds() if held.stage in (Stage.QUEUED, Stage.RUNNING)]
-        watched = [held for held in watched if not held.lost.is_set()]
+        watched = [held for held in watched if not held.is_lost]
         renewal = await self._form.renew(
             [(held.fence, held.reading) for held in watched], timeout=_INTERVAL
         )
