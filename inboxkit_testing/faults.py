@@ -139,6 +139,7 @@ class Faults:
         matching: Matching,
         *,
         times: int = 1,
+        nth: int = 1,
         error: Callable[[Operation], BaseException] | None = None,
     ) -> Fault:
         """Do not send it; raise `DatabaseBusyError`, or what `error` makes.
@@ -146,9 +147,10 @@ class Faults:
         Args:
             matching: Which operations.
             times: How many of them.
+            nth: The first that is refused, of those that match.
             error: Makes the error.
         """
-        return self._add(Fault("refuse", matching, times, error=error))
+        return self._add(Fault("refuse", matching, times, nth=nth, error=error))
 
     def lose_reply(self, matching: Matching, *, times: int = 1) -> Fault:
         """Really do it, then break the connection in place of an answer.

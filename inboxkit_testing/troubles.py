@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .crashpoints import COUNTED
 from .faults import Fault, Operation
 from .marks import Armed, send
 from .population import Population
@@ -52,31 +53,40 @@ class Troubles(Population):
         send(Armed(at=self.clock.now(), instance=name, queue="", text=text))
         return fault
 
-    def refuse(self, name: str, statement: str, *, times: int = 1) -> Fault:
-        """Have the next statements or scripts of a name fail, before they are sent.
+    def refuse(self, name: str, statement: int | str, *, times: int = 1) -> Fault:
+        """Have statements fail before they are sent: `DatabaseBusyError`, nothing happened.
 
         Args:
             name: Whose.
-            statement: Their name, such as ``"claim"``, ``"renew"`` or ``"settle"``.
-            times: How many; at least 1.
+            statement: The k-th that is sent from now, from 1, counted as by `crash_at`; or the next of
+                that name, or script of that name, such as ``"claim"``, ``"renew"``, ``"settle"``, or
+                ``"execute"`` and ``"fetch"``, as those of the service's own are called.
+            times: How many from there on; at least 1.
 
         Returns:
             The fault; its `hits` says how often it has struck.
 
         Raises:
             LookupError, ClosedError: The instance is unknown, or does not run.
-            ValueError: An empty name, or less than one.
+            ValueError: A number below 1, an empty name, or less than once.
         """
         instance = self._running(name, "refuse")
-        if not statement or times < 1:
+        is_number = type(statement) is int and statement >= 1
+        if not (is_number or (isinstance(statement, str) and statement)) or times < 1:
             raise ValueError(
-                f"refuse({name!r}): name what is refused, at least once; got {statement!r}, {times!r}"
+                f"refuse({name!r}): name what is refused, or count it from 1, at least once; got "
+                f"{statement!r}, {times!r}"
             )
+        faults = instance.database.faults
         first = instance.database.recording.next_number
-        fault = instance.database.faults.refuse(statement, times=times)
+        if isinstance(statement, str):
+            fault = faults.refuse(statement, times=times)
+        else:
+            fault = faults.refuse(_is_counted, times=times, nth=statement)
         fault.told = f"refuse({name!r}, {statement!r}, times={times})"
         self._armed.append((fault, instance.database.recording, first))
-        text = f"from now: {statement!r} is refused, {times} times"
+        which = repr(statement) if isinstance(statement, str) else f"statement {statement}"
+        text = f"from now: {which} is refused, {times} times"
         send(Armed(at=self.clock.now(), instance=name, queue="", text=text))
         return fault
 
@@ -106,3 +116,7 @@ class Troubles(Population):
 
 def _is_sent(operation: Operation) -> bool:
     return operation.kind in {"script", "statement", "commit"}
+
+
+def _is_counted(operation: Operation) -> bool:
+    return operation.kind in COUNTED

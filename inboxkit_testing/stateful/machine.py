@@ -45,6 +45,10 @@ _ORDERS = st.integers(min_value=0)
 _NAMED = st.sampled_from(["settle", "execute"])
 _STATEMENTS = _NAMED | st.integers(1, 12)
 _FIRST_STATEMENTS = _NAMED | st.integers(1, 7)
+# What a service writes and reads itself, of which it may think that it never fails: by the names that such
+# statements have, whatever they say, or by number, for those that come later in a handler.
+_OWN = st.sampled_from([*["execute"] * 5, *["fetch"] * 2, 2, 3, 4, 5, 6])
+_TIMES_REFUSED = st.sampled_from([1, 1, 2])
 # Name and disturbance are one choice, for the same reason as above.
 _DISTURBANCES = st.sampled_from(
     [
@@ -249,6 +253,9 @@ class CrashAndResume(RuleBasedStateMachine):
             "crash_while_handling": rule(
                 rows=rows, name=_NAMES, statement=_STATEMENTS, when=_WHEN, order=_ORDERS
             )(traffic_rules.crash_while_handling),
+            "refuse_while_handling": rule(
+                rows=rows, name=_NAMES, statement=_OWN, times=_TIMES_REFUSED, order=_ORDERS
+            )(traffic_rules.refuse_while_handling),
             "late_while_handling": rule(
                 rows=several,
                 name=_NAMES,

@@ -111,7 +111,7 @@ class Steps:
         if self.runs(name):
             await self._make("delay_at", name, statement, seconds)
 
-    async def refuse(self, name: str, statement: str, times: int) -> None:
+    async def refuse(self, name: str, statement: int | str, times: int) -> None:
         """Have statements to come fail."""
         if self.runs(name):
             await self._make("refuse", name, statement, times=times)

@@ -18,6 +18,7 @@ __all__ = [
     "late_while_handling",
     "lose_leases_while_handling",
     "publish",
+    "refuse_while_handling",
 ]
 
 
@@ -38,6 +39,21 @@ def crash_while_handling(
     """Rows are published by an instance that crashes, or loses a reply, on the way."""
     name = _one_that_runs(machine, name, order)
     machine.step(order, machine.steps.crash_at, name, statement, when)
+    machine.step(None, machine.steps.publish, rows, name)
+
+
+def refuse_while_handling(
+    machine: CrashAndResume,
+    *,
+    rows: list[Draft],
+    name: str,
+    statement: int | str,
+    times: int,
+    order: int,
+) -> None:
+    """Rows are published by an instance to which the database is away for a moment on the way."""
+    name = _one_that_runs(machine, name, order)
+    machine.step(order, machine.steps.refuse, name, statement, times)
     machine.step(None, machine.steps.publish, rows, name)
 
 

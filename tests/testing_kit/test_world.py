@@ -16,6 +16,7 @@ from inboxkit import (
     Broker,
     ClosedError,
     Database,
+    DatabaseError,
     DeclarationError,
     Delivery,
     Inbox,
@@ -196,6 +197,54 @@ async def test_a_crash_at_any_statement_loses_nothing_and_settles_nothing_twice(
     ids = {event.id for event in world.timeline.of(events.Published)}
     assert len(ids) > struck // 2  # the first statements are those that publish
     assert await world.rows(Jobs) == []
+    world.history.check_all()
+
+
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize(
+    ("inbox_db", "inbox_backend"),
+    [
+        ("sqlite-inloop", "asyncio"),
+        ("sqlite-inloop", "trio"),
+        ("sqlite", "trio"),
+        ("postgres", "asyncio"),
+        ("mariadb", "trio"),
+    ],
+)
+async def test_what_is_refused_at_any_statement_is_done_all_the_same(
+    inbox_world: Start, times: int
+) -> None:
+    """Also where it is the handler's own, which then fails; nothing of it has happened."""
+    seen: list[str] = []
+
+    async def handle(message: bytes, delivery: Delivery) -> None:
+        try:
+            async with delivery.database.transaction() as tx:
+                await tx.execute("INSERT INTO effects (what) VALUES ($1)", message.decode())
+        except DatabaseError as error:
+            seen.append(str(error))
+            raise
+
+    world = await inbox_world(serving(handle))
+    await world.start("a")
+    struck, hits = 0, 1
+    for k in range(1, 30):
+        fault = world.refuse("a", k, times=times)
+        with suppress(DatabaseError):
+            await world.publish("jobs", b"%d" % k, by="a")
+        await world.drain()
+        hits = fault.hits
+        world.instances["a"].database.faults.clear()
+        if not hits:
+            break
+        struck += 1
+    assert struck >= 4
+    assert not hits
+    assert any("refused by the test; nothing happened" in error for error in seen)
+    assert await world.rows(Jobs) == []
+    effects = [row[0] for row in await world.database.fetch("SELECT what FROM effects")]
+    assert len(effects) == len(set(effects))
+    assert set(effects) == {sent.message.decode() for sent in world.published if sent.is_known}
     world.history.check_all()
 
 
@@ -495,6 +544,9 @@ async def test_misuse_is_told(inbox_world: Start, inbox_database: Database) -> N
         world.crash_at("a", 0)
     with pytest.raises(ValueError, match="not 'during'"):
         world.crash_at("a", 1, "during")  # type: ignore[arg-type]
+    for wrong in ((0, 1), ("", 1), (-1, 1), ("settle", 0), (True, 1)):
+        with pytest.raises(ValueError, match="name what is refused, or count it from 1"):
+            world.refuse("a", wrong[0], times=wrong[1])
     await world.stop("a")
     for step in (world.stop("a"), world.crash("a"), world.publish("jobs", b"x", by="a")):
         with pytest.raises(ClosedError, match="instance 'a' does not run, it is stopped"):

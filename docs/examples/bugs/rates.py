@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from searching import DEFAULT_EXAMPLES, Search, search
 
-BUGS = ("charge_twice", "lost_update", "shielded", "needs_order", "poison")
+BUGS = ("charge_twice", "lost_update", "shielded", "swallowed", "needs_order", "poison")
 HEAD = f"{'bug':<14}{'database':<15}{'loop':<9}{'found':>9}{'examples':>10}{'most':>6}{'seconds':>9}{'twin':>11}"
 
 
