@@ -12,7 +12,7 @@ from ._db.connection import Connection, Transaction
 from ._db.foreign import foreign_of
 from ._runtime.listening import Listener
 from ._runtime.records import describe_error, log
-from ._sql.postgres.notify import channel_of, notify, payload_of
+from ._sql.postgres.notify import IS_READ_ONLY, channel_of, notify, payload_of
 from ._sql.statement import Reading, Script, Steps
 from .clock import SystemClock
 from .errors import DatabaseError, InboxkitError
@@ -35,7 +35,9 @@ async def listener_of(database: Database, included: Sequence[Included]) -> Liste
     for one in included:
         channel = channel_of(await database.describe(one.spec))
         channels[channel][one.spec.name] = None
-    return Listener(database.connect_apart, channels, database.wakes, database.clock)
+    return Listener(
+        database.connect_apart, channels, database.wakes, database.clock, is_read_only=IS_READ_ONLY
+    )
 
 
 async def tell(connection: Connection, channel: str, groups: Iterable[str | None]) -> None:

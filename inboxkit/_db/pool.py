@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Protocol, runtime_checkable
 
 import anyio
 
@@ -27,6 +28,15 @@ _GRACE = 5.0
 """Seconds that a closing pool waits for connections in use; then it drops them."""
 
 
+@runtime_checkable
+class Moving(Protocol):
+    """A `Driver` whose connections are somebody else's, who may have some ready."""
+
+    async def move(self) -> None:
+        """Hand out none of those that are ready: their server has become read-only."""
+        ...
+
+
 class Pool:
     """Connections of one driver.
 
@@ -45,6 +55,8 @@ class Pool:
         self._idle: list[DriverConnection] = []
         self._holders: dict[int, tuple[DriverConnection, int]] = {}
         """By the connection's identity: the connection, and the task that took it."""
+        self._has_moved = False
+        """Whether a server has become read-only since the last connection was opened."""
         self._is_closed = False
         self._all_back: anyio.Event | None = None
 
@@ -175,6 +187,7 @@ class Pool:
             # Of a `Movable`; an isinstance of a protocol would cost as much as the rest of this.
             if getattr(connection, "is_misplaced", False):
                 connection.terminate()
+                self._has_moved = True
                 self._drop_idle()
             if connection.in_transaction and not connection.is_closed:
                 await connection.rollback()
@@ -217,6 +230,9 @@ class Pool:
 
     async def _connect(self) -> DriverConnection:
         self._check_open()
+        has_moved, self._has_moved = self._has_moved, False
+        if has_moved and isinstance(self._driver, Moving):
+            await self._driver.move()
         try:
             connection = await self._driver.connect()
         except ConnectError as error:

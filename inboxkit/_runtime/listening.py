@@ -12,7 +12,7 @@ import anyio
 
 from inboxkit._core.haste import hasty
 from inboxkit.abc import Clock, DriverConnection, Listening, Statement
-from inboxkit.errors import DatabaseError, DialectError, StartupError
+from inboxkit.errors import DatabaseBusyError, DatabaseError, DialectError, StartupError
 
 from .records import describe_error, log
 from .running import bare_errors
@@ -20,6 +20,8 @@ from .waking import WakeHub
 
 __all__ = ["Ear", "Listener", "listening"]
 
+_LOOK = 15.0
+"""Seconds of silence after which the session is asked whether its server still takes writes."""
 _PAUSE = 1.0
 """Seconds between two tries to connect again."""
 _LAST_WORD = 1.0
@@ -38,6 +40,8 @@ class Listener:
         channels: By channel, the names under which its table has subscriptions.
         wakes: Who is woken.
         clock: Times the tries to connect again.
+        is_read_only: Asks a session whether its server takes no writes, with one value: a former primary
+            goes on without a word, and nobody notifies there any more.
     """
 
     def __init__(
@@ -46,7 +50,9 @@ class Listener:
         channels: Mapping[str, Collection[str]],
         wakes: WakeHub,
         clock: Clock,
+        is_read_only: Statement,
     ) -> None:
+        self._is_read_only = is_read_only
         self._connect = connect
         self._channels = channels
         self._wakes = wakes
@@ -105,10 +111,21 @@ class Listener:
     async def _hear(self) -> None:
         assert self._ear is not None
         while True:
-            await self._ear.notified()
+            with anyio.move_on_after(_LOOK) as silence:
+                await self._ear.notified()
+            if silence.cancelled_caught:
+                await self._check_writable(self._ear)
             for told in dict.fromkeys(self._ear.notifications()):
                 for table in self._channels.get(told.channel, ()):
                     self._wakes.notify(table, told.payload or None)
+
+    async def _check_writable(self, ear: Ear) -> None:
+        answer = await ear.execute(self._is_read_only)
+        if answer.rows[0][0]:
+            raise DatabaseBusyError(
+                "listen: the server has become read-only, as a former primary is",
+                statement="listen",
+            )
 
     async def _come_back(self) -> None:
         ear, self._ear = self._ear, None
@@ -117,7 +134,13 @@ class Listener:
         while self._ear is None:
             await self._clock.sleep(_PAUSE)
             try:
-                self._ear = await self._listen()
+                ear = await self._listen()
+                try:
+                    await self._check_writable(ear)
+                except BaseException:
+                    ear.terminate()
+                    raise
+                self._ear = ear
             except (DatabaseError, StartupError) as error:
                 log(logging.DEBUG, "cannot listen yet: %s", describe_error(error))
         log(logging.INFO, "notifications are heard again")

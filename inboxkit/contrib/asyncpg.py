@@ -20,8 +20,9 @@ class AsyncpgDatabase(Database):
     """A database whose sessions are those of a service's own asyncpg pool; on asyncio.
 
     While it is open it keeps up to `pool_size` sessions of the pool, set up in its own way. One that it
-    gives back is closed, and the pool opens a fresh one in its place when it needs it. The pool itself is
-    never closed here; close this database, or the service that opened it, before the pool.
+    gives back is closed, and the pool opens a fresh one in its place when it needs it. When their server
+    turns out to have become read-only, as after a fail-over, the pool is told to open all of its sessions
+    anew. The pool itself is never closed here; close this database, or the service that opened it, before the pool.
 
     Args:
         pool: Made by `asyncpg.create_pool`, and initialised when this is opened.
@@ -90,6 +91,10 @@ class _PoolDriver:
             except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
                 raise ConnectError(f"the pool gave no session: {error}") from error
         return _Lent(connection, clock=self._clock, timeout=self._timeout)
+
+    async def move(self) -> None:
+        """Have the pool open its sessions anew."""
+        await self._pool.expire_connections()
 
     async def aclose(self) -> None:
         """The pool is the service's."""

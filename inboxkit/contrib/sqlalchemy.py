@@ -31,7 +31,9 @@ class SQLAlchemyDatabase(Database):
     """A database that an `AsyncEngine` connects to; on asyncio. The engine is never closed here.
 
     With asyncpg each session is made by the engine, with all that its URL, arguments and events say, and
-    is then this database's own: it takes no place in the engine's pool. With another driver the engine's
+    is then this database's own: it takes no place in the engine's pool. When their server turns out to
+    have become read-only, as after a fail-over, the engine's idle sessions are disposed of, so that they
+    lead nobody there. With another driver the engine's
     URL alone is used, and inboxkit's own driver connects.
 
     Args:
@@ -112,6 +114,10 @@ class _EngineDriver:
             pooled.detach()
             await prepared(connection, self._timeout)
         return AsyncpgConnection(connection, clock=self._clock, timeout=self._timeout)
+
+    async def move(self) -> None:
+        """Have the engine forget the sessions that nobody uses."""
+        await self._engine.dispose()
 
     async def aclose(self) -> None:
         """The engine is the service's."""

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
+import anyio
+import asyncpg
+import psycopg
 import pytest
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from inboxkit._sql.statement import Reading, Script, Statement
+from inboxkit.contrib.asyncpg import AsyncpgDatabase
+from inboxkit.contrib.sqlalchemy import SQLAlchemyDatabase
 from inboxkit.database import Database
 from inboxkit.errors import DatabaseBusyError
 
@@ -79,3 +86,53 @@ def test_what_is_busy_otherwise_keeps_its_sessions(server_cell: Any, way: Any) -
         assert before == await sessions(db)
 
     server_cell.run(main, pool_size=2)
+
+
+@contextmanager
+def read_only(location: str) -> Iterator[None]:
+    """Sessions that begin within take no writes, for ever, as those of a former primary."""
+    name = location.rpartition("/")[2]
+    with psycopg.connect(f"postgresql://{location}", autocommit=True) as admin:
+        admin.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on'.encode())
+        try:
+            yield
+        finally:
+            # This session began before.
+            admin.execute(f'ALTER DATABASE "{name}" RESET default_transaction_read_only'.encode())
+
+
+@asynccontextmanager
+async def over_an_engine(location: str) -> AsyncIterator[Database]:
+    """An engine that has idle sessions ready, all of a server that has become read-only."""
+    engine = create_async_engine(f"postgresql+asyncpg://{location}", pool_size=5)
+    with read_only(location):
+        ready = [await engine.connect() for _ in range(5)]
+        for one in ready:
+            await one.close()
+    async with SQLAlchemyDatabase(engine) as db:
+        yield db
+    await engine.dispose()
+
+
+@asynccontextmanager
+async def over_a_pool(location: str) -> AsyncIterator[Database]:
+    """The same of asyncpg's."""
+    with read_only(location):
+        pool = await asyncpg.create_pool(f"postgresql://{location}", min_size=5, max_size=10)
+    async with pool, AsyncpgDatabase(pool, pool_size=5) as db:
+        yield db
+
+
+@pytest.mark.parametrize("over", [over_an_engine, over_a_pool])
+@pytest.mark.parametrize("way", WAYS)
+def test_sessions_that_others_have_ready_are_not_tried_one_after_the_other(
+    emptied_postgres: str, over: Any, way: Any
+) -> None:
+    async def main() -> None:
+        async with over(emptied_postgres) as db:
+            with pytest.raises(DatabaseBusyError, match="read-only transaction"):
+                await way(db, "CREATE TABLE t (x int)")
+            await way(db, "CREATE TABLE t (x int)")
+            assert db._pool.in_use == 0
+
+    anyio.run(main)

@@ -34,6 +34,7 @@ from inboxkit import (
     insert_rows,
     subscriber,
 )
+from inboxkit.abc import Statement
 from inboxkit_testing import TestApp, VirtualClock, open_test_database, run
 from inboxkit_testing.servers import PostgresServer
 
@@ -148,7 +149,7 @@ async def test_a_lost_connection_is_made_again_each_second_and_then_everything_i
     ):
         kill = (
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
-            "WHERE datname = current_database() AND query LIKE 'LISTEN%' OR query = 'SELECT 1'"
+            "WHERE datname = current_database() AND (query LIKE 'LISTEN%' OR query = 'SELECT 1')"
         )
         refusal = DatabaseError("no", statement="listen")
         faults.refuse("listen", times=2, error=lambda _operation: refusal)
@@ -174,6 +175,45 @@ async def _listeners(database: Database) -> Any:
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
         "AND (query LIKE 'LISTEN%' OR query = 'SELECT 1')"
     )
+
+
+@on_postgres
+async def test_a_session_whose_server_has_become_read_only_listens_elsewhere(
+    inbox_database: Database,
+    virtual_clock: VirtualClock,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A former primary that stays up says nothing, and nobody notifies there any more."""
+    await create(inbox_database, Job)
+    handler = Handler()
+    connect, opened = inbox_database.connect_apart, 0
+
+    async def connect_to_a_former_primary() -> Any:
+        nonlocal opened
+        opened += 1
+        session = await connect()
+        if opened <= 3:
+            text = "SET default_transaction_read_only = on"
+            await session.execute(Statement("read-only", text, returns_rows=False))
+        return session
+
+    monkeypatch.setattr(inbox_database, "connect_apart", connect_to_a_former_primary)
+    async with hearing(inbox_database, (JOBS, handler)).running():
+        await virtual_clock.advance(14 * SECOND)
+        assert opened == 1
+        await virtual_clock.advance(SECOND)
+        assert len(warnings(caplog, "the server has become read-only")) == 1
+        await virtual_clock.advance(4 * SECOND)
+        assert opened == 4, "each second, until one takes writes"
+        assert len(warnings(caplog, "heard again")) == 1
+        async with another(inbox_database) as other:
+            await Broker(other, listen_notify=True).publish(JOBS, Work(1))
+        await virtual_clock.settle()
+        assert handler.numbers == [1]
+        await virtual_clock.advance(HOUR)
+        assert opened == 4
+    assert len(warnings(caplog, "notifications are not heard")) == 1
 
 
 @on_postgres

@@ -9,7 +9,7 @@ from inboxkit._sql.info import TableInfo
 from inboxkit._sql.statement import Statement
 from inboxkit.errors import DeclarationError
 
-__all__ = ["channel_of", "notify", "payload_of"]
+__all__ = ["IS_READ_ONLY", "channel_of", "notify", "payload_of"]
 
 _LONGEST_CHANNEL: Final = 63
 _LONGEST_PAYLOAD: Final = 7999
@@ -20,6 +20,11 @@ _NOTIFY: Final = (
     "SELECT pg_notify(told.channel, told.payload) "
     "FROM unnest($1::text[], $2::text[]) AS told(channel, payload)"
 )
+
+IS_READ_ONLY: Final = Statement(
+    "listen check", "SELECT current_setting('transaction_read_only')::boolean"
+)
+"""In recovery too, as on a standby."""
 
 
 def channel_of(info: TableInfo) -> str:
