@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from inboxkit import events
 
-from ._facts import Hold, Life, Run
+from ._facts import Hold, Life, Moment, Run
 from ._violations import broken
 from .marks import Began
 
@@ -97,9 +97,21 @@ def never_before_due(history: History) -> None:
                 put_off = moment if event.delay else None
             elif isinstance(event, events.Claimed):
                 due = put_off.event.due if put_off is not None else None
-                if due is not None and event.at < due:
+                if due is not None and event.at < due and _binds(history, put_off, moment):
                     text = (
                         f"it was claimed at {event.at.isoformat()} and is due at {due.isoformat()}"
                     )
                     broken(history, "never_before_due", life.row, text, put_off, moment)
                 put_off = None
+
+
+def _binds(history: History, put_off: Moment, claimed: Moment) -> bool:
+    """Whether who claimed must have waited: where no column keeps it, a back-off is the instance's alone."""
+    instance, queue = put_off.event.instance, history.queues.get(claimed.event.queue)
+    if queue is None or queue.keeps_back_off:
+        return True
+    is_anew = any(
+        one.event.instance == instance and isinstance(one.event, events.Started)
+        for one in history.moments[put_off.index : claimed.index]
+    )
+    return claimed.event.instance == instance and not is_anew

@@ -19,6 +19,8 @@ class QueueFacts:
     is_fifo: bool
     has_keys: bool
     cap: int | None
+    keeps_back_off: bool = True
+    """Whether a row's back-off stands in the table; False: it is only the instance that rests."""
 
 
 def queues_of(service: Service) -> dict[str, QueueFacts]:
@@ -30,6 +32,8 @@ def queues_of(service: Service) -> dict[str, QueueFacts]:
             is_fifo=one.spec.fifo,
             has_keys=one.workers_by_key is not None,
             cap=one.max_attempts,
+            keeps_back_off=one.spec.form == "lease"
+            or (one.spec.retry_after is not None and not one.spec.fifo),
         )
         for one in service._included
     }

@@ -193,7 +193,11 @@ class History:
         return self
 
     def never_before_due(self) -> Self:
-        """No row is handed out before it is due: as published, or as put off by a retry."""
+        """No row is handed out before it is due: as published, or as put off by a retry.
+
+        Where no column can keep a back-off (row lock and advisory form, FIFO or without `retry_after`),
+        it binds the instance alone that has put the row off, for as long as it runs.
+        """
         _order_checks.never_before_due(self)
         return self
 

@@ -32,6 +32,7 @@ from inboxkit import (
 from inboxkit._sql.ddl import create_table
 from inboxkit._sql.dialect import get_dialect
 from inboxkit_testing import History, HistoryHandler, InvariantViolation, World, note_calls
+from inboxkit_testing._queues import QueueFacts, queues_of
 from inboxkit_testing.marks import Began, Crashed, Cut, Ended, Unsure
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
@@ -747,3 +748,81 @@ def test_a_log_that_is_not_written_loses_no_row(
     record = logging.makeLogRecord({"event": Story().publishes(1).events[0]})
     handler.emit(record)
     handler.emit(logging.makeLogRecord({}))
+
+
+def back_off(*, then: str, restarts: bool = False) -> Story:
+    """Instance a puts a row off for ten seconds; somebody claims it after five."""
+    story = Story().claims("a", 1).retries("a", 1, delay=10).after(5)
+    if restarts:
+        story._add(events.Started, "a", queue="")
+    return story.claims(then, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("keeps_back_off", "story", "is_right"),
+    [
+        (True, back_off(then="a"), False),
+        (True, back_off(then="b"), False),
+        (True, back_off(then="a", restarts=True), False),
+        (False, back_off(then="a"), False),
+        (False, back_off(then="b"), True),
+        (False, back_off(then="a", restarts=True), True),
+    ],
+)
+def test_a_back_off_that_no_column_keeps_binds_the_instance_alone(
+    keeps_back_off: bool, story: Story, is_right: bool
+) -> None:
+    """Its subscription rests; others, and itself after a start, know nothing of it."""
+    history = story.history
+    history.queues = {"jobs": QueueFacts("t", "jobs", False, False, None, keeps_back_off)}
+    if is_right:
+        history.never_before_due()
+    else:
+        with pytest.raises(InvariantViolation, match=r"it was claimed at .* and is due at"):
+            history.never_before_due()
+
+
+class Bare(Inbox, table="t"):
+    id: int = role.id()
+    payload: bytes = role.payload()
+
+
+class Due(Bare, table="t"):
+    retry_after: datetime | None = role.retry_after()
+
+
+class DueFifo(Due, table="t"):
+    name: str = role.group(fifo=True)
+
+
+class Leased(Bare, table="t"):
+    locked_until: datetime | None = role.locked_until()
+
+
+class Keyed(Bare, table="t", advisory_lock="t-{id}"):
+    pass
+
+
+class KeyedDue(Due, table="t", advisory_lock="t-{id}"):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("row", "keeps_back_off"),
+    [
+        (Bare, False),
+        (Due, True),
+        (DueFifo, False),
+        (Leased, True),
+        (Keyed, False),
+        (KeyedDue, True),
+    ],
+)
+def test_which_tables_keep_a_back_off(row: Any, keeps_back_off: bool) -> None:
+    @subscriber(InboxQueue(row, "jobs", bytes))
+    async def handle(message: bytes) -> None:
+        """Never called."""
+
+    app = Service("jobs", Broker(Database("postgresql://nowhere/none")))
+    app.include(handle)
+    assert queues_of(app)["jobs"].keeps_back_off is keeps_back_off
