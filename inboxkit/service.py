@@ -161,10 +161,10 @@ class Service:
         *,
         workers: int = 1,
         workers_by_key: int | None = None,
-        prefetch: int = 0,
         on_error: FailurePolicy = ...,
         on_decode_error: FailurePolicy = ...,
         timeout: timedelta | None = None,
+        prefetch: int = 0,
     ) -> None: ...
     @overload
     def include(
@@ -173,12 +173,12 @@ class Service:
         *,
         workers: int = 1,
         workers_by_key: int | None = None,
-        prefetch: int = 0,
         max_attempts: int,
         dead_letter: str | InboxQueue[Any, Any],
         on_error: FailurePolicy = ...,
         on_decode_error: FailurePolicy = ...,
         timeout: timedelta | None = None,
+        prefetch: int = 0,
     ) -> None: ...
     def include(
         self,
@@ -186,12 +186,12 @@ class Service:
         *,
         workers: int = 1,
         workers_by_key: int | None = None,
-        prefetch: int = 0,
         max_attempts: int | None = None,
         dead_letter: str | InboxQueue[Any, Any] | None = None,
         on_error: FailurePolicy = _BACKOFF,
         on_decode_error: FailurePolicy = _BACKOFF,
         timeout: timedelta | None = None,
+        prefetch: int = 0,
     ) -> None:
         """Serve a subscriber's queue, and route publishing to it.
 
@@ -201,10 +201,6 @@ class Service:
                 this says; every group of a FIFO table by so many, each at another group.
             workers_by_key: In place of `workers`: so many, one partition key always at the same one. Not
                 with batches, which have rows of many keys.
-            prefetch: Rows to claim beyond those that free workers take, at least 0: for handlers that are
-                much faster than a claim. They are in work, renewed, and given back at a stop; an urgent
-                row comes after them. In the lease form, without FIFO groups, `workers_by_key` and
-                transactional handlers.
             max_attempts: The delivery of this number is the last: a retry or failure of it goes to
                 the dead letter. Comes with `dead_letter`.
             dead_letter: A group of the same table (or a queue); for every group of a table a name with
@@ -214,6 +210,10 @@ class Service:
             on_decode_error: The same for a payload that cannot be read.
             timeout: Most time for one delivery, or one batch; past it the handler is cancelled, and it
                 failed.
+            prefetch: Rows to claim beyond those that free workers take, at least 0: for handlers that are
+                much faster than a claim. They are in work, renewed, and given back at a stop; an urgent
+                row comes after them. In the lease form, without FIFO groups, `workers_by_key` and
+                transactional handlers.
 
         Raises:
             DeclarationError: The settings contradict each other, the table or another subscription.

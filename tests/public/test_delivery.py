@@ -37,7 +37,7 @@ async def make(**given: Any) -> Delivery[Jobs, str]:
         "database": None,
         "state": "state",
         "clock": SystemClock(),
-        "lost": anyio.Event(),
+        "lost": anyio.Event,
         "deadline": lambda: END,
         "publish": None,
     }

@@ -166,6 +166,7 @@ SIGNATURES: dict[str, tuple[Any, list[str]]] = {
             f"on_error={POLICY}",
             f"on_decode_error={POLICY}",
             "timeout=None",
+            "prefetch=0",
         ],
     ),
     "Service.run": (inboxkit.Service.run, []),
