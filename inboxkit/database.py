@@ -302,7 +302,7 @@ class Database(AsyncOnly):
         On SQLite a script that is not a ``"read"`` takes its turn among this database's writers.
         """
         pool = self._pool or self._open_pool()
-        connection = await pool.acquire()
+        connection = await pool.acquire(is_urgent=script.is_urgent)
         try:
             return await connection.run(script)
         finally:

@@ -134,11 +134,12 @@ class Pool:
             raise
         return connection
 
-    async def acquire(self, *, wait: bool = True) -> DriverConnection:
+    async def acquire(self, *, wait: bool = True, is_urgent: bool = False) -> DriverConnection:
         """Take a connection, which must be given to `release` again.
 
         Args:
             wait: Whether to wait until one is free.
+            is_urgent: Whether it goes before all who wait and are not urgent.
 
         Raises:
             PoolTimeoutError: None became free within 30 seconds, or was free.
@@ -155,7 +156,7 @@ class Pool:
             if not wait:
                 raise PoolTimeoutError(f"all {self._size} connections of the pool are in use")
             self._check_not_waiting_for_itself(task)
-            if not await self._places.enter(timeout=_PATIENCE):
+            if not await self._places.enter(timeout=_PATIENCE, is_urgent=is_urgent):
                 raise PoolTimeoutError(
                     f"no connection became free within {_PATIENCE:g} s: all {self._size} of the "
                     "pool are in use; raise Database(pool_size=…), or hold them for shorter"

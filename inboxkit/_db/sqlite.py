@@ -119,7 +119,7 @@ class SqliteConnection:
         if script.transaction == "read" or self._has_turn:
             return await self._hop(script.name, lambda: self._session.run(script))
         if not self._takes_turn():
-            await self._wait_for_turn(script.name)
+            await self._wait_for_turn(script.name, is_urgent=script.is_urgent)
         try:
             return await self._hop(script.name, lambda: self._session.run(script))
         finally:
@@ -178,9 +178,9 @@ class SqliteConnection:
             return True
         return False
 
-    async def _wait_for_turn(self, name: str) -> None:
+    async def _wait_for_turn(self, name: str, *, is_urgent: bool = False) -> None:
         # Outside the clock's bracket: who waits here has sent nothing, and time may pass.
-        if not await self._turnstile.enter(timeout=self._timeout):
+        if not await self._turnstile.enter(timeout=self._timeout, is_urgent=is_urgent):
             raise DatabaseBusyError(
                 f"{name}: for {self._timeout:g} s another transaction of this process kept its turn "
                 "to write; nothing happened. If this same task holds that transaction, use the "

@@ -27,8 +27,12 @@ T = TypeVar("T")
 
 MEMORY: Final = ":memory:"
 
-_PAUSES: Final = (0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.025, 0.025, 0.025, 0.05, 0.05)
-"""Seconds between two tries for a locked database: SQLite's own, then 0.1 for ever."""
+_PAUSES: Final = (0.001, 0.002, 0.005)
+"""Seconds between two tries for a locked database, then 5 ms for ever.
+
+SQLite itself waits longer and longer, up to 0.1 s, so that among several processes whoever has waited
+longest is the one who asks least often, and newcomers go before it.
+"""
 
 
 class SqliteSession:
@@ -245,12 +249,12 @@ class SqliteSession:
         """Try again while another connection holds the lock.
 
         SQLite's own busy handler cannot be interrupted (3.40), so a cancelled wait would go on to
-        its end: it stays off, and the waiting is done here, in its rhythm.
+        its end: it stays off, and the waiting is done here.
         """
         if self._has_busy_handler:
             self._set_busy_handler(on=False)
         waited = 0.0
-        for pause in itertools.chain(_PAUSES, itertools.repeat(0.1)):
+        for pause in itertools.chain(_PAUSES, itertools.repeat(0.005)):
             try:
                 return attempt()
             except sqlite3.OperationalError as error:

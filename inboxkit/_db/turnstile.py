@@ -11,7 +11,7 @@ __all__ = ["Turnstile"]
 
 
 class Turnstile:
-    """Lets a number of holders in at once, the others in the order of their asking.
+    """Lets a number of holders in at once, the others in the order of their asking, urgent ones first.
 
     Not an `anyio.Lock`: a transaction may begin in one task and end in another, and one turnstile
     may serve several event loops, one after the other.
@@ -24,6 +24,7 @@ class Turnstile:
         self._free = places
         self._places: Final = places
         self._waiting: deque[anyio.Event] = deque()
+        self._urgent: deque[anyio.Event] = deque()
 
     @property
     def inside(self) -> int:
@@ -33,10 +34,14 @@ class Turnstile:
     @property
     def waiting(self) -> int:
         """How many wait for a place."""
-        return len(self._waiting)
+        return len(self._waiting) + len(self._urgent)
 
-    async def enter(self, *, timeout: float) -> bool:
+    async def enter(self, *, timeout: float, is_urgent: bool = False) -> bool:
         """Take a place; False when none came free in so many seconds.
+
+        Args:
+            timeout: In seconds.
+            is_urgent: Whether it goes before all who wait and are not urgent.
 
         Cancellation:
             A place that was given at the same moment goes to the next in the queue.
@@ -45,33 +50,34 @@ class Turnstile:
         if self.enter_nowait():
             return True
         turn = anyio.Event()
-        self._waiting.append(turn)
+        queue = self._urgent if is_urgent else self._waiting
+        queue.append(turn)
         try:
             with anyio.move_on_after(timeout):
                 await turn.wait()
         except BaseException:
-            self._give_up(turn)
+            self._give_up(turn, queue)
             raise
         if not turn.is_set():
-            self._give_up(turn)
+            self._give_up(turn, queue)
         return turn.is_set()
 
     def enter_nowait(self) -> bool:
         """Take a place if one is free and nobody waits for it."""
-        if self._free and not self._waiting:
+        if self._free and not self.waiting:
             self._free -= 1
             return True
         return False
 
     def leave(self) -> None:
-        """Give a place back: to who has waited longest, if anybody does."""
-        if self._waiting:
-            self._waiting.popleft().set()
+        """Give a place back: to who has waited longest, if anybody does, of the urgent ones first."""
+        if queue := self._urgent or self._waiting:
+            queue.popleft().set()
         else:
             self._free += 1
 
-    def _give_up(self, turn: anyio.Event) -> None:
+    def _give_up(self, turn: anyio.Event, queue: deque[anyio.Event]) -> None:
         if turn.is_set():
             self.leave()
         else:
-            self._waiting.remove(turn)
+            queue.remove(turn)

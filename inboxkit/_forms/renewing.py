@@ -64,7 +64,7 @@ class Round:
     async def _send(self, runner: Runner) -> None:
         # Not before the script has returned: its COMMIT may fail, or its answer be lost.
         self._renewed = await runner.run(
-            Script("renew", self._renew, self._table.dialect.lone_write)
+            Script("renew", self._renew, self._table.dialect.lone_write, is_urgent=True)
         )
         missed = [row for row in self._rows if self._decode(row.id) not in self._renewed]
         if not missed or not self._statements.locks_rows:

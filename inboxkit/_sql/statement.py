@@ -73,3 +73,5 @@ class Script(Generic[T]):
     """Called once, with the clock's reading after the connection and the write lock are had. A
     statement's error is thrown in where it was yielded; the steps may catch it and go on."""
     transaction: Transaction = "write"
+    is_urgent: bool = False
+    """Whether it goes before whatever waits for a connection, or for its turn to write."""

@@ -167,6 +167,32 @@ async def test_renewals_that_find_no_connection_end_the_hold_in_time(
     assert len(timeline.of(events.Lost)) == 1
 
 
+@everywhere
+async def test_renewals_go_before_handlers_that_wait_for_a_connection(
+    inbox_database: Database, virtual_clock: VirtualClock
+) -> None:
+    """However many wait: no lease is lost while connections come free."""
+    await make(inbox_database)
+
+    async def work(_message: bytes, delivery: Any) -> Any:
+        for _ in range(5):
+            async with delivery.database.connection():
+                await anyio.sleep(0.7)
+        return ack()
+
+    queue = InboxQueue(Job, "jobs", bytes, lease=10 * SECOND)
+    async with another(inbox_database, pool_size=2) as narrow:
+        app, seen = serve(narrow, queue, work, workers=16)
+        with recorded() as timeline:
+            async with TestApp(app) as kit:
+                for n in range(16):
+                    await kit.publish(queue, b"%d" % n)
+                await kit.advance(60 * SECOND)
+                assert await kit.rows(Job) == []
+    assert timeline.of(events.Lost) == []
+    assert len(seen) == 16
+
+
 @each_once
 async def test_clock_that_is_set_back_shortens_no_lease(
     inbox_database: Database, virtual_clock: VirtualClock

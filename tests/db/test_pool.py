@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import anyio
@@ -156,6 +157,31 @@ def test_a_release_does_not_let_a_newcomer_overtake(run: Callable[..., None]) ->
     run(main, size=1)
 
     assert served == ["waiting", "newcomer"]
+
+
+def test_who_is_urgent_goes_before_all_others_that_wait(run: Callable[..., None]) -> None:
+    async def main(pool: Pool, driver: FakeDriver) -> None:
+        first = await pool.acquire()
+        order: list[str] = []
+
+        async def use(name: str, *, is_urgent: bool) -> None:
+            connection = await pool.acquire(is_urgent=is_urgent)
+            order.append(name)
+            await pool.release(connection)
+
+        async with anyio.create_task_group() as group:
+            for name, is_urgent in (("a", False), ("b", False), ("c", True), ("d", True)):
+                group.start_soon(partial(use, name, is_urgent=is_urgent))
+                await anyio.wait_all_tasks_blocked()
+            async with anyio.create_task_group() as given_up:
+                given_up.start_soon(partial(use, "e", is_urgent=True))
+                await anyio.wait_all_tasks_blocked()
+                given_up.cancel_scope.cancel()
+            await pool.release(first)
+        assert order == ["c", "d", "a", "b"]
+        assert len(driver.connections) == 1
+
+    run(main, size=1)
 
 
 def test_waiting_too_long(run: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:

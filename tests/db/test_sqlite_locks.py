@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Generator
 from datetime import timedelta
 from typing import Any
@@ -128,6 +129,58 @@ def test_the_lock_of_another_process_is_waited_for(sqlite_cell: Any) -> None:
             other.execute("COMMIT")
             other.close()
         assert await db.fetch("SELECT x FROM t") == [(1,)]
+
+    sqlite_cell.run(main)
+
+
+def test_who_waits_long_for_another_process_asks_as_often_as_who_came_just_now(
+    sqlite_cell: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else newcomers of other processes would go before it, again and again."""
+    pauses: list[float] = []
+
+    class Patience(threading.Event):
+        """Waits for no real time; the lock is free after a second of it."""
+
+        def wait(self, timeout: float | None = None) -> bool:
+            assert timeout is not None
+            pauses.append(timeout)
+            if sum(pauses) >= 1.0 and other.in_transaction:
+                other.execute("COMMIT")
+            return False
+
+    path = sqlite_cell.url.partition("///")[2]
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+
+    async def main(db: Database) -> None:
+        await _table(db)
+        other.execute("BEGIN IMMEDIATE")
+        async with db.connection() as connection:
+            monkeypatch.setattr(connection._driver._session, "_stopping", Patience())
+            await connection.execute("INSERT INTO t VALUES (1)")
+        assert max(pauses) <= 0.005
+        assert sum(pauses) < 1.01
+
+    sqlite_cell.run(main)
+    other.close()
+
+
+def test_an_urgent_script_writes_before_all_that_wait_for_their_turn(sqlite_cell: Any) -> None:
+    async def main(db: Database) -> None:
+        await db.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, x int)")
+
+        def add(x: int) -> Script[None]:
+            def steps(reading: Reading) -> Generator[Statement, Answer, None]:
+                yield Statement("add", "INSERT INTO t (x) VALUES ($1)", (x,), False)
+
+            return Script("add", steps, is_urgent=x > 2)
+
+        async with anyio.create_task_group() as group, db.transaction() as tx:
+            for x in (1, 2, 3, 4):
+                group.start_soon(db.run, add(x))
+                await anyio.wait_all_tasks_blocked()
+            await tx.execute("INSERT INTO t (x) VALUES (0)")
+        assert await db.fetch("SELECT x FROM t ORDER BY id") == [(0,), (3,), (4,), (1,), (2,)]
 
     sqlite_cell.run(main)
 
