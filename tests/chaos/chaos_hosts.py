@@ -56,5 +56,5 @@ def service(url: str) -> Service:
     )
     app = Service("chaos", broker, drain_timeout=timedelta(seconds=10))
     queue = InboxQueue(jobs_table("lease"), PLAIN, Job, lease=lease)
-    app.include(subscriber(queue)(handle), workers=2)
+    app.include(subscriber(queue)(handle), workers=20)
     return app

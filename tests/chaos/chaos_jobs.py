@@ -25,7 +25,8 @@ from inboxkit import (
 )
 from inboxkit._core.backoff import Backoff
 
-FORMS = ("lease", "row lock", "advisory lock")
+UNORDERED = "lease, no FIFO groups"
+FORMS = ("lease", "row lock", "advisory lock", UNORDERED)
 ONCE, PLAIN, SINGLE = "once", "plain", "single"
 """Queues: of a transactional handler, of a plain one, and a FIFO group with a plain one of its own."""
 
@@ -49,14 +50,14 @@ def jobs_table(form: str) -> InboxSpec:
 
 
 def ordered_table(form: str) -> InboxSpec | None:
-    """FIFO groups; None: this form has none."""
-    if form == "advisory lock":
+    """FIFO groups; None: this form has none, or is run without."""
+    if form in ("advisory lock", UNORDERED):
         return None
     return _table("ordered", group=Column("target"), fifo=True, **_held_by(form))
 
 
 def _held_by(form: str) -> dict[str, Any]:
-    return {"locked_until": Column("locked_until")} if form == "lease" else {}
+    return {"locked_until": Column("locked_until")} if form in ("lease", UNORDERED) else {}
 
 
 def _table(name: str, **roles: Any) -> InboxSpec:
@@ -112,7 +113,8 @@ def database(url: str) -> Database:
 def service(url: str) -> Service:
     """What `inboxkit run` serves."""
     form = os.environ["CHAOS_FORM"]
-    lease = timedelta(seconds=float(os.environ["CHAOS_LEASE"])) if form == "lease" else None
+    held_by = _held_by(form)
+    lease = timedelta(seconds=float(os.environ["CHAOS_LEASE"])) if held_by else None
     policy: dict[str, Any] = {"on_error": Backoff.fixed(timedelta(seconds=0.2), jitter=0.1)}
     broker = Broker(database(url), poll_interval=timedelta(seconds=0.1))
     app = Service("chaos", broker, drain_timeout=timedelta(seconds=10))

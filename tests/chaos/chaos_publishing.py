@@ -50,12 +50,13 @@ def make_tables(url: str, form: str) -> None:
         outside.run("CREATE INDEX begun_worker ON begun (worker)")
 
 
-def publish_plain(outside: Outside, form: str, count: int, *, seconds: float = 0.0) -> None:
-    """Insert so many jobs for the plain handler, numbered from 1, each taking so many seconds."""
-    rows = [
-        jobs_table(form).of(Job(n + 1, PLAIN, n + 1, seconds), queue=PLAIN) for n in range(count)
-    ]
-    values = [value for n in range(count) for value in (PLAIN, n + 1, PLAIN, n + 1)]
+def publish_plain(
+    outside: Outside, form: str, count: int, *, first: int = 1, seconds: float = 0.0
+) -> None:
+    """Insert so many jobs for the plain handler, numbered from `first`, each taking so many seconds."""
+    numbers = range(first, first + count)
+    rows = [jobs_table(form).of(Job(n, PLAIN, n, seconds), queue=PLAIN) for n in numbers]
+    values = [value for n in numbers for value in (PLAIN, n, PLAIN, n)]
     places = ", ".join("(?, ?, ?, ?)" for _ in rows)
     with outside.transaction():
         outside.run(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -47,6 +47,8 @@ class Run:
     publisher: Publisher
     outages: list[float] = field(default_factory=list)
     """When each outage was over, in seconds since 1970."""
+    about: dict[str, Any] = field(default_factory=dict)
+    """What the report is to say beside the counts."""
 
     def publish_part(self, part: int, parts: int) -> None:
         """Let the publisher go on to this part of all jobs."""
@@ -93,13 +95,13 @@ class Run:
 
         wait_until(seen, 30, f"an effect of each of the workers {sorted(wanted)}")
 
-    def wait_for_more(self, more: int = 1) -> None:
-        """Until so many jobs more are done."""
+    def wait_for_more(self, more: int = 1, *, seconds: float = 60) -> None:
+        """Until so many jobs more are done; within so many seconds."""
         with Outside(self.url()) as outside:
             enough = min(done(outside) + more, self.size.jobs)
             # All that were published may be done already.
             self.publisher.allow(max(self.publisher.allowed, enough))
-            wait_until(lambda: done(outside) >= enough, 60, f"{enough} jobs done")
+            wait_until(lambda: done(outside) >= enough, seconds, f"{enough} jobs done")
 
     def finish(self, seconds: float) -> dict[str, Any]:
         """Publish the rest, let the workers do it, stop them in order, count and check.
@@ -137,7 +139,7 @@ def running(
     *,
     seed: int,
     report: Path | None = None,
-    workers_url: str | None = None,
+    workers_url: str | Sequence[str] | None = None,
     variables: Mapping[str, str] | None = None,
     seconds: float = 0.02,
     about: Mapping[str, Any],
@@ -151,7 +153,7 @@ def running(
         folder: Where logs go.
         seed: Of all that is random here.
         report: A file to which a line of JSON is added; None: none.
-        workers_url: What the workers are given, where that is another.
+        workers_url: What the workers are given, where that is another; several by turns.
         variables: More that the workers' service reads of its environment.
         seconds: The longest that a handler takes.
         about: What the report is to say beside the counts.
@@ -162,7 +164,7 @@ def running(
     begun = time.monotonic()
     publisher = Publisher(where, form, size.jobs, seed, seconds)
     with Workers(workers_url or where(), folder, settings) as workers:
-        run = Run(form, size, Random(seed), where, workers, publisher)
+        run = Run(form, size, Random(seed), where, workers, publisher, about=dict(about))
         publisher.start()
         run.publish_part(1, 10)
         try:
@@ -172,7 +174,7 @@ def running(
         except BaseException:
             publisher.give_up()
             raise
-    found |= {**about, "seed": seed, "seconds": round(time.monotonic() - begun, 1)}
+    found |= {**run.about, "seed": seed, "seconds": round(time.monotonic() - begun, 1)}
     print(json.dumps(found))
     if report is not None:
         with report.open("a") as lines:

@@ -20,7 +20,7 @@ from chaos_sql import Outside
 
 from inboxkit_testing.servers import _folders, _mysql, _postgres, _starting, _supervisor
 
-__all__ = ["OwnServer", "Pair", "own_pair", "own_server"]
+__all__ = ["OwnServer", "Pair", "own_folder", "own_mysql", "own_pair", "own_server"]
 
 _ENDINGS = {
     "postgres": {"fast": signal.SIGINT, "crash": signal.SIGQUIT},
@@ -109,7 +109,7 @@ class OwnServer:
 
 
 @contextmanager
-def _folder(kind: str) -> Iterator[Path]:
+def own_folder(kind: str) -> Iterator[Path]:
     """A folder as throw-away servers have one, which a later run removes if this one is killed."""
     common, memory = _folders.common_folder(), _folders.memory_folder()
     with _folders.locked(common):
@@ -140,7 +140,7 @@ def own_server(kind: str, *, settings: tuple[str, ...] = ()) -> Iterator[OwnServ
     Raises:
         ServerUnavailableError: Its programs are not here.
     """
-    with _folder(kind) as folder:
+    with own_folder(kind) as folder:
         server = _made(kind, folder, settings)
         try:
             server.supervisor.make_data()
@@ -157,16 +157,38 @@ def own_server(kind: str, *, settings: tuple[str, ...] = ()) -> Iterator[OwnServ
 def _made(
     kind: str, folder: Path, more: tuple[str, ...] = (), *, password: str | None = None
 ) -> OwnServer:
-    user, group = _starting._other_user()
-    settings: dict[str, Any] = {"user": user, "group": group, "kind": kind, "durable": False}
-    settings["password"] = password or secrets.token_hex(12)
-    if kind == "postgres":
-        postgres = _Postgres(folder, {**_postgres._settings(folder, user), **settings})
-        postgres.more = more
-        return OwnServer(kind, postgres)
+    if kind != "postgres":
+        return own_mysql(kind, folder, _Mysql)
+    settings = _settings(kind, password)
+    postgres = _Postgres(folder, {**_postgres._settings(folder, settings["user"]), **settings})
+    postgres.more = more
+    return OwnServer(kind, postgres)
+
+
+def own_mysql(
+    kind: str, folder: Path, of: type[_supervisor.Mysql], *, password: str | None = None
+) -> OwnServer:
+    """A MariaDB or MySQL that has neither data yet nor a process.
+
+    Args:
+        kind: ``"mariadb"`` or ``"mysql"``.
+        folder: Where it lives.
+        of: Its settings and commands.
+        password: Of the account ``inboxkit``; None: a new one.
+
+    Raises:
+        ServerUnavailableError: Its programs are not here.
+    """
     programs = _mysql._mariadb() if kind == "mariadb" else _mysql._mysql()
     closing = _mysql._ABOUT["mariadb" if kind == "mariadb" else "mysql"].closing
-    return OwnServer(kind, _Mysql(folder, {**programs, **settings, "closing": closing}))
+    settings = {**programs, **_settings(kind, password), "closing": closing}
+    return OwnServer(kind, of(folder, settings))
+
+
+def _settings(kind: str, password: str | None) -> dict[str, Any]:
+    user, group = _starting._other_user()
+    secret = password or secrets.token_hex(12)
+    return {"user": user, "group": group, "kind": kind, "durable": False, "password": secret}
 
 
 class Pair:
@@ -211,7 +233,7 @@ class Pair:
 @contextmanager
 def own_pair() -> Iterator[Pair]:
     """A primary and its replica."""
-    with _folder("postgres") as folder, _folder("replica") as copy:
+    with own_folder("postgres") as folder, own_folder("replica") as copy:
         old = _made("postgres", folder)
         new = None
         try:

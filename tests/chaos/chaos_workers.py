@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,14 +33,14 @@ class Workers:
     """Processes that run ``inboxkit run MODULE --url URL``, by turns on asyncio and on trio.
 
     Args:
-        url: Their database.
+        url: Their database; several are given to them by turns.
         folder: Where their logs go.
         variables: What the module reads of its environment.
         module: The module with the service.
         backends: The event loops that take turns.
     """
 
-    url: str
+    url: str | Sequence[str]
     folder: Path
     variables: Mapping[str, str] = field(default_factory=dict)
     module: str = "chaos_jobs"
@@ -50,6 +50,7 @@ class Workers:
         self.kills: list[Kill] = []
         self._running: list[int] = []
         self._turns = itertools.cycle(self.backends)
+        self._urls = itertools.cycle([self.url] if isinstance(self.url, str) else self.url)
         self._forks = _forks()
 
     @property
@@ -57,9 +58,14 @@ class Workers:
         """Process ids of those that were neither killed nor stopped, the oldest first."""
         return list(self._running)
 
-    def start(self, count: int = 1) -> list[int]:
-        """Start so many more, and return their process ids."""
-        return [self._start() for _ in range(count)]
+    def start(self, count: int = 1, *, url: str | None = None) -> list[int]:
+        """Start so many more, and return their process ids.
+
+        Args:
+            count: How many.
+            url: Their database, where it is another.
+        """
+        return [self._start(url) for _ in range(count)]
 
     def kill(self, worker: int) -> None:
         """End one as ``kill -9`` does."""
@@ -152,8 +158,9 @@ class Workers:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _start(self) -> int:
-        arguments = ["run", self.module, "--url", self.url, "--backend", next(self._turns)]
+    def _start(self, url: str | None) -> int:
+        url = url or next(self._urls)
+        arguments = ["run", self.module, "--url", url, "--backend", next(self._turns)]
         worker = self._forks.start(arguments, self.folder, self.variables)
         self._running.append(worker)
         return worker

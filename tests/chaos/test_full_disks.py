@@ -1,4 +1,4 @@
-"""SQLite on a disk that is full or read-only for a while, and with many processes on one file."""
+"""SQLite on a disk that is full or read-only for a while."""
 
 from __future__ import annotations
 
@@ -91,15 +91,6 @@ def test_files_that_may_not_grow_cost_time_alone(
                     limit_files(worker, None)
 
             be_harmed(run, 2.0 if is_whole else 0.4, again)
-
-
-@pytest.mark.whole_chaos
-def test_eight_processes_share_one_file(
-    inbox_db: str, size: Size, seed: int, report: Path | None, tmp_path: Path
-) -> None:
-    size = replace(size, jobs=10_000, workers=8)
-    with under_load(tmp_path / "chaos.db", size, tmp_path, seed, report, "eight processes"):
-        pass
 
 
 @pytest.mark.parametrize("what", ["file", pytest.param("folder", marks=pytest.mark.whole_chaos)])
