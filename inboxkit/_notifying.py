@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ._core.spec import InboxSpec
 from ._db.connection import Connection, Transaction
 from ._db.foreign import foreign_of
+from ._db.poolers import refuse_transaction_pooling
 from ._runtime.listening import Listener
 from ._runtime.records import describe_error, log
 from ._sql.postgres.notify import IS_READ_ONLY, channel_of, notify, payload_of
@@ -23,14 +24,22 @@ if TYPE_CHECKING:
 
 __all__ = ["listener_of", "tell", "tell_on_foreign"]
 
+_CURE = (
+    "listen_notify listens in a session of its own; let the pooler pool sessions (pool_mode = session), or "
+    "connect to the server itself, or leave listen_notify out: the poll finds the rows"
+)
+
 
 async def listener_of(database: Database, included: Sequence[Included]) -> Listener:
     """What listens for the rows of these subscriptions.
 
     Raises:
         DeclarationError: A table's channel would be too long.
+        DialectError: A pooler shares sessions.
         StartupError: A table cannot be described.
     """
+    if database.dialect == "postgres":
+        await refuse_transaction_pooling(database, cure=_CURE)
     channels: defaultdict[str, dict[str, None]] = defaultdict(dict)
     for one in included:
         channel = channel_of(await database.describe(one.spec))

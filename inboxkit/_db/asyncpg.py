@@ -24,7 +24,7 @@ from inboxkit._sql.statement import Answer, Statement
 from inboxkit.abc import Clock, DialectName, Notification
 from inboxkit.errors import ConnectError, DatabaseError
 
-__all__ = ["AsyncpgConnection", "AsyncpgDriver", "prepared"]
+__all__ = ["AsyncpgConnection", "AsyncpgDriver", "prepared", "prepares"]
 
 _CONNECTING = (
     asyncpg.PostgresError,
@@ -43,8 +43,10 @@ class AsyncpgConnection(PostgresConnection):
     """One session of asyncpg. Its own transactions and pool are not used: under level cancellation
     they leave sessions inside transactions."""
 
-    def __init__(self, connection: Any, *, clock: Clock, timeout: float) -> None:
-        super().__init__(clock, timeout)
+    def __init__(
+        self, connection: Any, *, clock: Clock, timeout: float, is_pooled: bool = False
+    ) -> None:
+        super().__init__(clock, timeout, is_pooled=is_pooled)
         self._connection = connection
         self._arrival = anyio.Event()
         self._is_listening = False
@@ -197,32 +199,49 @@ class AsyncpgDriver:
         self._url = url
         self._clock = clock
         self._timeout = timeout
+        self._is_pooled = False
+        """Whether a pooler stood between the last time."""
 
     async def connect(self) -> AsyncpgConnection:
         with self._clock.external("connect"):
             try:
-                connection = await opened(
-                    _open(self._url, self._timeout), lambda connection: connection.terminate()
-                )
+                connection = await opened(self._open(), lambda connection: connection.terminate())
             except _CONNECTING as error:
                 raise ConnectError(f"cannot connect to PostgreSQL: {error}") from error
-        return AsyncpgConnection(connection, clock=self._clock, timeout=self._timeout)
+        return AsyncpgConnection(
+            connection, clock=self._clock, timeout=self._timeout, is_pooled=self._is_pooled
+        )
 
     async def aclose(self) -> None:
         """Nothing is kept."""
 
+    async def _open(self) -> Any:
+        settings = {"statement_cache_size": 0} if self._is_pooled else {}
+        connection = await asyncpg.connect(self._url, timeout=math.ceil(self._timeout), **settings)
+        self._is_pooled = await prepared(connection, self._timeout)
+        if self._is_pooled and not settings:
+            connection.terminate()
+            return await self._open()  # nothing was prepared yet
+        return connection
 
-async def _open(url: str, timeout: float) -> Any:
-    connection = await asyncpg.connect(url, timeout=math.ceil(timeout))
-    await prepared(connection, timeout)
-    return connection
+
+def prepares(connection: Any) -> bool:
+    """Whether asyncpg's connection prepares statements for later."""
+    return bool(connection._stmt_cache_enabled)
 
 
-async def prepared(connection: Any, timeout: float) -> None:
-    """Set a session up as `AsyncpgConnection` needs it; it is dropped where that fails."""
+async def prepared(connection: Any, timeout: float) -> bool:
+    """Set a session up as `AsyncpgConnection` needs it; it is dropped where that fails.
+
+    Returns:
+        Whether a pooler stands between.
+    """
     try:
         refuse_cockroach(getattr(connection.get_settings(), "crdb_version", None))
         check_postgres(connection.get_server_version().major)
+        # Before anything is prepared. Not among the start-up settings: poolers refuse those that they do
+        # not know.
+        tag = await connection.execute(session_timeouts(timeout, pid=connection.get_server_pid()))
         for name in ("json", "jsonb"):
             await connection.set_type_codec(
                 name, schema="pg_catalog", encoder=_text, decoder=_text, format="text"
@@ -231,12 +250,11 @@ async def prepared(connection: Any, timeout: float) -> None:
         await connection.set_type_codec(
             "timestamptz", schema="pg_catalog", encoder=_encode, decoder=_decode, format="tuple"
         )
-        # Not among the start-up settings: poolers refuse those that they do not know.
-        await connection.execute(session_timeouts(timeout))
         keep_alive(connection._transport.get_extra_info("socket"))
     except BaseException:
         connection.terminate()
         raise
+    return bool(tag == "SELECT 0")
 
 
 def _text(value: str) -> str:

@@ -19,8 +19,6 @@ _TRIES: Final = 3
 """Other clients of the pooler may hide what a try shows."""
 _LOST_STATEMENTS: Final = frozenset({"26000", "42P05"})
 """A prepared statement is not there, or is there already: it is another session's."""
-_NO_TRANSACTIONS: Final = "statement pooling"
-"""In what pgbouncer answers to BEGIN then."""
 _CURE: Final = (
     "the advisory lock form holds each row by a lock of its session; let the pooler pool sessions "
     "(pool_mode = session), or connect to the server itself, or describe a locked_until column, "
@@ -45,8 +43,12 @@ class Lending(Protocol):
         ...
 
 
-async def refuse_transaction_pooling(lending: Lending) -> None:
+async def refuse_transaction_pooling(lending: Lending, *, cure: str = _CURE) -> None:
     """Look whether statements of one session always come to the same session of the server.
+
+    Args:
+        lending: Whose sessions.
+        cure: What needs that, and what to do where it is not so.
 
     Raises:
         DialectError: They do not: a pooler in transaction or statement mode stands between.
@@ -59,20 +61,22 @@ async def refuse_transaction_pooling(lending: Lending) -> None:
         if lending.pool_size == 1:
             raise DialectError(
                 "a pooler stands between this service and PostgreSQL, and with pool_size=1 there is no "
-                f"telling whether it pools sessions; give Database(pool_size=…) at least 2: {_CURE}"
+                f"telling whether it pools sessions; give Database(pool_size=…) at least 2: {cure}"
             )
         for _ in range(_TRIES):
-            await _compare(lending, first)
+            if not await _is_kept(lending, first):
+                raise _refused(cure)
     except DatabaseError as error:
-        if _sqlstate(error) in _LOST_STATEMENTS or _NO_TRANSACTIONS in str(error):
-            raise _refused() from error
+        if _sqlstate(error) in _LOST_STATEMENTS:
+            raise _refused(cure) from error
         raise
     finally:
         await lending.release(first)
 
 
-async def _compare(lending: Lending, first: DriverConnection) -> None:
-    """Occupy, in a transaction of a second session, what the pooler last gave to the first.
+async def _is_kept(lending: Lending, first: DriverConnection) -> bool:
+    """Whether the first session is what it was, once what a pooler last gave to it is occupied, in a
+    transaction of a second session.
 
     A pooler of transactions hands out the session that came back last, which then is busy when the
     first one's next statement comes. A pooler of sessions keeps each one's apart.
@@ -80,10 +84,13 @@ async def _compare(lending: Lending, first: DriverConnection) -> None:
     before = await _pid(first)
     second = await lending.acquire()
     try:
-        await second.begin()
-        if await _pid(second) == before or await _pid(first) != before:
-            raise _refused()
+        try:
+            await second.begin()
+        except DialectError:
+            return False  # there are not even transactions
+        is_kept = await _pid(second) != before and await _pid(first) == before
         await second.rollback()
+        return bool(is_kept)
     finally:
         await lending.release(second)
 
@@ -92,10 +99,10 @@ async def _pid(session: DriverConnection) -> Any:
     return (await session.execute(_PID)).rows[0][0]
 
 
-def _refused() -> DialectError:
+def _refused(cure: str) -> DialectError:
     return DialectError(
         "a pooler stands between this service and PostgreSQL and gives the statements of one session "
-        f"to several sessions of the server (pool_mode = transaction or statement): {_CURE}"
+        f"to several sessions of the server (pool_mode = transaction or statement): {cure}"
     )
 
 

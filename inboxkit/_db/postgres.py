@@ -15,7 +15,7 @@ from inboxkit._db.postgres_errors import READ_ONLY, lost
 from inboxkit._db.scripts import step_through
 from inboxkit._sql.statement import Answer, Script, Statement
 from inboxkit.abc import Clock, Notification
-from inboxkit.errors import DatabaseError
+from inboxkit.errors import DatabaseError, DialectError
 
 __all__ = ["GRACE", "PostgresConnection", "rows_written"]
 
@@ -35,6 +35,8 @@ _BEGIN: Final = {
 _BEGIN_HOLD: Final = f"{_BEGIN['write']}; SET LOCAL idle_in_transaction_session_timeout = 0"
 _NO_TRANSACTION_TIMEOUT: Final = "; SET LOCAL transaction_timeout = 0"
 _HAS_TRANSACTION_TIMEOUT: Final = 17
+_NO_TRANSACTIONS: Final = "statement pooling"
+"""In what PgBouncer answers to BEGIN then."""
 _ENDING: Final = frozenset({"COMMIT", "END", "PREPARE"})
 
 
@@ -44,10 +46,14 @@ class PostgresConnection(ABC):
     Args:
         clock: What every exchange with the server is bracketed by.
         timeout: The server's statement timeout, in seconds.
+        is_pooled: Whether a pooler stands between, which may give each transaction to another session
+            of the server: nothing is prepared there, and nothing set for longer than a transaction.
     """
 
-    def __init__(self, clock: Clock, timeout: float) -> None:
+    def __init__(self, clock: Clock, timeout: float, *, is_pooled: bool) -> None:
         self._clock = clock
+        self._timeout_here = f"; SET LOCAL statement_timeout = {_milliseconds(timeout)}"
+        self._is_pooled = is_pooled
         self._guard = timeout + GRACE
         self._heard: list[Notification] = []
         self._begun = ""
@@ -186,10 +192,18 @@ class PostgresConnection(ABC):
         return heard
 
     async def _begin(self, name: str, text: str) -> None:
+        if self._is_pooled:
+            text += self._timeout_here
         try:
             await self._execute(Statement(name, text, returns_rows=False), may_commit=False)
-        except BaseException:
+        except BaseException as error:
             await self.rollback()  # begun, and cancelled before its answer was read
+            if _NO_TRANSACTIONS in str(error):
+                raise DialectError(
+                    "a pooler that pools statements stands between this service and PostgreSQL (pool_mode "
+                    "= statement), so that there are no transactions; let it pool transactions or sessions, "
+                    "or connect to the server itself"
+                ) from error
             raise
 
     async def _commit(self, name: str, *, writes: bool) -> None:
@@ -230,16 +244,27 @@ class PostgresConnection(ABC):
             raise lost(name, "it was closed before", may_have_happened=False)
 
 
-def session_timeouts(timeout: float) -> str:
+def session_timeouts(timeout: float, *, pid: int | None = None) -> str:
     """What a session is told first: how long a statement may take, and that it may be idle.
 
     One that holds an advisory lock is idle for as long as the handler works.
+
+    Args:
+        timeout: Seconds that a statement may take.
+        pid: The server's process, as it was told at connecting. Where another one answers, a pooler
+            stands between: nothing is set then, since it would last in a session that others use,
+            and no row answers. None: nobody asks.
     """
+    whose = "" if pid is None else f" AND pg_catalog.pg_backend_pid() = {pid}"
     return (
-        f"SELECT set_config(name, CASE name WHEN 'statement_timeout' THEN '{round(timeout * 1000)}' "
+        f"SELECT set_config(name, CASE name WHEN 'statement_timeout' THEN '{_milliseconds(timeout)}' "
         "ELSE '0' END, false) FROM pg_catalog.pg_settings WHERE name IN ('statement_timeout', "
-        "'idle_session_timeout')"
+        f"'idle_session_timeout'){whose}"
     )
+
+
+def _milliseconds(timeout: float) -> int:
+    return max(round(timeout * 1000), 1)  # 0 is for ever
 
 
 def rows_written(tag: str) -> int:

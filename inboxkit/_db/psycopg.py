@@ -24,7 +24,7 @@ class PsycopgConnection(PostgresConnection):
     leave sessions inside transactions."""
 
     def __init__(self, session: PsycopgSession, *, clock: Clock, timeout: float) -> None:
-        super().__init__(clock, timeout)
+        super().__init__(clock, timeout, is_pooled=session.is_pooled)
         self._session = session
         self._server_major = int(session.info.server_version) // 10_000
         self._has_outdated = False

@@ -40,6 +40,8 @@ class PsycopgSession(psycopg.AsyncConnection[tuple[Any, ...]]):
     """Seconds that the server has for an answer; then the session is dropped."""
     stopping: Callable[[], AbstractContextManager[None]] = nullcontext
     """Open while a statement is being stopped."""
+    is_pooled = False
+    """Whether a pooler stands between."""
     _limit: float | None = None
     _is_waiting = False
     _is_dropped = False
@@ -194,7 +196,12 @@ async def open_session(url: str, *, timeout: float, guard: float) -> PsycopgSess
             refuse_cockroach(session.info.parameter_status("crdb_version"))
             await session.set_autocommit(True)
             # Not among the start-up settings: poolers refuse those that they do not know.
-            await session.execute(session_timeouts(timeout).encode())
+            told = await session.execute(
+                session_timeouts(timeout, pid=session.pgconn.backend_pid).encode()
+            )
+            session.is_pooled = not told.rowcount
+            if session.is_pooled:
+                session.prepare_threshold = None
         except BaseException:
             session.pgconn.finish()
             raise

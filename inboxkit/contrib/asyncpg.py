@@ -7,11 +7,11 @@ from random import Random
 
 import asyncpg
 
-from inboxkit._db.asyncpg import AsyncpgConnection, prepared
+from inboxkit._db.asyncpg import AsyncpgConnection, prepared, prepares
 from inboxkit.abc import Clock, DialectName
 from inboxkit.clock import SystemClock
 from inboxkit.database import Database
-from inboxkit.errors import ConnectError, DeclarationError
+from inboxkit.errors import ConnectError, DeclarationError, DialectError
 
 __all__ = ["AsyncpgDatabase"]
 
@@ -87,10 +87,17 @@ class _PoolDriver:
         with self._clock.external("connect"):
             try:
                 connection = await self._pool.acquire(timeout=self._timeout)
-                await prepared(connection, self._timeout)
+                is_pooled = await prepared(connection, self._timeout)
+                if is_pooled and prepares(connection):
+                    connection.terminate()
+                    raise DialectError(
+                        "a pooler stands between this service and PostgreSQL, and may give each transaction "
+                        "to another session than the one that a statement was prepared on; make the pool by "
+                        "asyncpg.create_pool(…, statement_cache_size=0)"
+                    )
             except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
                 raise ConnectError(f"the pool gave no session: {error}") from error
-        return _Lent(connection, clock=self._clock, timeout=self._timeout)
+        return _Lent(connection, clock=self._clock, timeout=self._timeout, is_pooled=is_pooled)
 
     async def move(self) -> None:
         """Have the pool open its sessions anew."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from inboxkit.abc import Clock, DialectName
 from inboxkit.clock import SystemClock
 from inboxkit.database import Database
-from inboxkit.errors import ConnectError, DeclarationError
+from inboxkit.errors import ConnectError, DeclarationError, DialectError
 
 if TYPE_CHECKING:
     from inboxkit._db.asyncpg import AsyncpgConnection
@@ -103,17 +103,26 @@ class _EngineDriver:
         self._timeout = timeout
 
     async def connect(self) -> AsyncpgConnection:
-        from inboxkit._db.asyncpg import AsyncpgConnection, prepared  # noqa: PLC0415 - as the engine has
+        from inboxkit._db.asyncpg import AsyncpgConnection, prepared, prepares  # noqa: PLC0415 - as the engine has
 
         with self._clock.external("connect"):
             try:
                 pooled = await self._engine.raw_connection()
             except (SQLAlchemyError, OSError) as error:
                 raise ConnectError(f"the engine gave no session: {error}") from error
-            connection = pooled.driver_connection
+            connection: Any = pooled.driver_connection
             pooled.detach()
-            await prepared(connection, self._timeout)
-        return AsyncpgConnection(connection, clock=self._clock, timeout=self._timeout)
+            is_pooled = await prepared(connection, self._timeout)
+            if is_pooled and prepares(connection):
+                connection.terminate()
+                raise DialectError(
+                    "a pooler stands between this service and PostgreSQL, and may give each transaction to "
+                    "another session than the one that a statement was prepared on; make the engine by "
+                    "create_async_engine(…, connect_args={'statement_cache_size': 0})"
+                )
+        return AsyncpgConnection(
+            connection, clock=self._clock, timeout=self._timeout, is_pooled=is_pooled
+        )
 
     async def move(self) -> None:
         """Have the engine forget the sessions that nobody uses."""

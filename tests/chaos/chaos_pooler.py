@@ -29,14 +29,10 @@ auth_type = any
 admin_users = administrator
 pool_mode = {mode}
 default_pool_size = 40
-{more}
 max_client_conn = 200
 ignore_startup_parameters = extra_float_digits
 unix_socket_dir =
 """
-
-
-_KEEPS_PREPARED = (1, 21)
 
 
 class Pooler:
@@ -94,8 +90,6 @@ def pooling(url: str, mode: str) -> Iterator[Pooler]:
     command = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
     if command is None:
         pytest.skip("pgbouncer is not installed")
-    if mode == "transaction" and _version(command) < _KEEPS_PREPARED:
-        pytest.skip("pgbouncer keeps prepared statements in transaction mode since 1.21")
     server, listen = urlsplit(url), free_port()
     folder = Path(tempfile.mkdtemp(prefix="inboxkit-pgbouncer-"))
     folder.chmod(0o755)
@@ -108,7 +102,6 @@ def pooling(url: str, mode: str) -> Iterator[Pooler]:
             password=unquote(server.password or ""),
             listen=listen,
             mode=mode,
-            more="max_prepared_statements = 200" if mode == "transaction" else "",
         )
     )
     pooler = Pooler(
@@ -120,8 +113,3 @@ def pooling(url: str, mode: str) -> Iterator[Pooler]:
     finally:
         pooler.stop()
         shutil.rmtree(folder)
-
-
-def _version(command: str) -> tuple[int, ...]:
-    told = subprocess.run([command, "--version"], check=True, capture_output=True, text=True).stdout
-    return tuple(int(part) for part in told.split()[1].split(".")[:2])
