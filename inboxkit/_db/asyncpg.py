@@ -19,7 +19,6 @@ from inboxkit._db.postgres_errors import NoAnswerError, is_lost, judged, lost
 from inboxkit._db.shield import LAST_WORD
 from inboxkit._db.tasks import finished, opened, stopped
 from inboxkit._db.versions import check_postgres
-from inboxkit._sql.servers import refuse_cockroach
 from inboxkit._sql.statement import Answer, Statement
 from inboxkit.abc import Clock, DialectName, Notification
 from inboxkit.errors import ConnectError, DatabaseError
@@ -237,7 +236,6 @@ async def prepared(connection: Any, timeout: float) -> bool:
         Whether a pooler stands between.
     """
     try:
-        refuse_cockroach(getattr(connection.get_settings(), "crdb_version", None))
         check_postgres(connection.get_server_version().major)
         # Before anything is prepared. Not among the start-up settings: poolers refuse those that they do
         # not know.

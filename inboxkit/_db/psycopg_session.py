@@ -22,7 +22,6 @@ from inboxkit._db.postgres import session_timeouts
 from inboxkit._db.postgres_errors import NoAnswerError
 from inboxkit._db.psycopg_types import register_loaders
 from inboxkit._db.shield import LAST_WORD, outlast
-from inboxkit._sql.servers import refuse_cockroach
 
 __all__ = ["PsycopgSession", "open_session"]
 
@@ -182,7 +181,6 @@ async def open_session(url: str, *, timeout: float, guard: float) -> PsycopgSess
 
     Raises:
         psycopg.Error, OSError, NoAnswerError: The server cannot be reached, or refuses.
-        DialectError: It is another one than PostgreSQL.
     """
     with anyio.move_on_after(guard):
         parameters = await _resolved({**_KEEPALIVES, **conninfo_to_dict(url)})
@@ -193,7 +191,6 @@ async def open_session(url: str, *, timeout: float, guard: float) -> PsycopgSess
             connecting.close()
         session.guard = guard
         try:
-            refuse_cockroach(session.info.parameter_status("crdb_version"))
             await session.set_autocommit(True)
             # Not among the start-up settings: poolers refuse those that they do not know.
             told = await session.execute(

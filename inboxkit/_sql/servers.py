@@ -10,7 +10,7 @@ from inboxkit.errors import DialectError
 
 from .statement import Reading, Script, Statement, Steps
 
-__all__ = ["galera_warning", "is_galera", "read_is_galera", "refuse_cockroach"]
+__all__ = ["check_cockroach", "galera_warning", "is_galera", "read_is_galera"]
 
 _COCKROACH: Final = "cockroachdb"
 _WSREP: Final = Statement(
@@ -20,23 +20,24 @@ _WSREP: Final = Statement(
 _TRUE: Final = frozenset({"ON", "1"})
 
 
-def refuse_cockroach(version: str | None) -> None:
-    """Refuse a server that takes every statement of PostgreSQL's locks and keeps none of their promises.
+def check_cockroach(version: str, spec: InboxSpec) -> None:
+    """Refuse what goes by locks on a server that takes every statement of them and keeps no promise.
 
     Args:
-        version: What it says of itself: ``version()``, or ``crdb_version`` as it is told at connecting;
-            None: nothing.
+        version: What it says of itself: ``version()``.
+        spec: A table of it.
 
     Raises:
-        DialectError: It is CockroachDB.
+        DialectError: It is CockroachDB, and the table's form or its FIFO groups need locks.
     """
-    if version is None or not version.lower().startswith(_COCKROACH):
+    if not version.lower().startswith(_COCKROACH) or (spec.form == "lease" and not spec.fifo):
         return
-    met = " ".join(version.split(" (")[0].split())
+    met = " ".join(version.split(" (", maxsplit=1)[0].split())
+    what = f"the {spec.form} form" if spec.form != "lease" else "the guard of FIFO groups"
     raise DialectError(
-        f"the server is {met}, which inboxkit does not serve: it speaks PostgreSQL's protocol, but its "
-        "advisory locks lock nothing and its row locks may be dropped, so that two handlers could have "
-        "one row without an error; use PostgreSQL"
+        f"table {spec.name!r}: the server is {met}, and {what} goes by locks: its advisory locks lock "
+        "nothing and its row locks may be dropped, so that two handlers could have one row without an "
+        "error; use the lease form without FIFO groups there, or PostgreSQL"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -14,12 +15,13 @@ from inboxkit._operating.checking import check_service
 from inboxkit._sql import servers
 from inboxkit._sql.ddl import create_table
 from inboxkit._sql.dialect import get_dialect
-from inboxkit._sql.servers import galera_warning, is_galera, read_is_galera, refuse_cockroach
-from inboxkit._sql.statement import Statement
+from inboxkit._sql.servers import check_cockroach, galera_warning, is_galera, read_is_galera
+from inboxkit._sql.statement import Answer, Reading, Statement
 from inboxkit.errors import DialectError
 
 WithDatabase = Callable[[Callable[[Database], Awaitable[Any]]], Any]
 
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
 COCKROACH = [
     "CockroachDB CCL v23.1.11 (x86_64-pc-linux-gnu, built 2023/09/27 01:53:43, go1.19.10)",
     "CockroachDB OSS v22.2.0 (aarch64-unknown-linux-gnu, built 2022/12/05, go1.19.1)",
@@ -30,25 +32,7 @@ SERVED = [
     "PostgreSQL 15.2-YB-2025.1.0.0-b0 on x86_64-pc-linux-gnu, compiled by clang version 17, 64-bit",
     "PostgreSQL 16.1 on aarch64, built to migrate from CockroachDB",
     "",
-    None,
 ]
-
-
-@pytest.mark.parametrize("version", COCKROACH)
-def test_cockroach_is_refused_by_what_it_says_of_itself(version: str) -> None:
-    with pytest.raises(DialectError, match=r"CockroachDB|cockroachdb") as caught:
-        refuse_cockroach(version)
-    told = str(caught.value)
-    assert told.startswith(
-        f"the server is {version.partition(' (')[0]}, which inboxkit does not serve"
-    )
-    assert "advisory locks lock nothing" in told
-    assert told.endswith("use PostgreSQL")
-
-
-@pytest.mark.parametrize("version", SERVED)
-def test_other_servers_of_the_protocol_are_not_refused(version: str | None) -> None:
-    refuse_cockroach(version)
 
 
 VARIABLES: list[tuple[dict[str, str], bool]] = [
@@ -100,6 +84,44 @@ def test_what_goes_by_locks_of_one_node_is_warned_of(kind: str) -> None:
     assert text is not None
     assert expected in text
     assert "let all workers write to the same node" in text
+
+
+@pytest.mark.parametrize("version", COCKROACH)
+@pytest.mark.parametrize("kind", WARNED)
+def test_cockroach_is_refused_where_locks_are_gone_by(kind: str, version: str) -> None:
+    described = spec(kind=kind)
+    if kind == "lease":
+        check_cockroach(version, described)
+        return
+    with pytest.raises(
+        DialectError, match=r"table .jobs.: the server is (CockroachDB|cockroachdb)"
+    ) as caught:
+        check_cockroach(version, described)
+    told = str(caught.value)
+    assert f"is {version.partition(' (')[0]}, and the " in told
+    assert (
+        "the guard of FIFO groups goes" if kind == "FIFO lease" else "form goes by locks"
+    ) in told
+    assert "advisory locks lock nothing" in told
+    assert "use the lease form without FIFO groups there" in told
+
+
+@pytest.mark.parametrize("version", SERVED)
+@pytest.mark.parametrize("kind", WARNED)
+def test_other_servers_of_the_protocol_are_not_refused(kind: str, version: str) -> None:
+    check_cockroach(version, spec(kind=kind))
+
+
+@pytest.mark.parametrize("kind", WARNED)
+def test_a_table_of_cockroach_is_refused_as_it_is_looked_at(kind: str) -> None:
+    steps = get_dialect("postgres").describe(spec(kind=kind)).steps(Reading(NOW, 0.0))
+    next(steps)
+    found = Answer(rows=[("jobs", "public", "r", [], COCKROACH[0])])
+    if kind == "lease":
+        assert steps.send(found).name == "describe columns"
+        return
+    with pytest.raises(DialectError, match="CockroachDB"):
+        steps.send(found)
 
 
 on_either = pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from inboxkit._core.spec import InboxSpec
 from inboxkit._sql.info import ColumnInfo, IndexInfo, TableInfo, TableKind
-from inboxkit._sql.servers import refuse_cockroach
+from inboxkit._sql.servers import check_cockroach
 from inboxkit._sql.statement import Reading, Script, Statement, Steps
 
 from . import names
@@ -91,7 +91,7 @@ def describe(spec: InboxSpec) -> Script[TableInfo]:
     """Ask for columns and indexes; views and missing tables are answers too.
 
     Raises:
-        DialectError: The server is another one than PostgreSQL.
+        DialectError: The server is CockroachDB, and the table goes by locks.
     """
     name = names.table(spec.table, spec.schema)
 
@@ -102,7 +102,7 @@ def describe(spec: InboxSpec) -> Script[TableInfo]:
             nearby = tuple(row[0] for row in visible.rows)
             return TableInfo(spec.table, spec.schema, "missing", nearby=nearby)
         table, schema, kind, partitioned_by, version = tables.rows[0]
-        refuse_cockroach(version)  # behind a pooler it does not say so at connecting
+        check_cockroach(version, spec)
         columns = yield Statement("describe columns", _COLUMNS, (name,))
         indexes = yield Statement("describe indexes", _INDEXES, (name,))
         return TableInfo(
