@@ -96,13 +96,13 @@ def never_before_due(history: History) -> None:
                 # "At once" is by no clock: another host's may be behind.
                 put_off = moment if event.delay else None
             elif isinstance(event, events.Claimed):
-                due = put_off.event.due if put_off is not None else None
-                if due is not None and event.at < due and _binds(history, put_off, moment):
-                    text = (
-                        f"it was claimed at {event.at.isoformat()} and is due at {due.isoformat()}"
-                    )
-                    broken(history, "never_before_due", life.row, text, put_off, moment)
-                put_off = None
+                before, put_off = put_off, None
+                if before is None or before.event.due is None or event.at >= before.event.due:
+                    continue
+                if _binds(history, before, moment):
+                    due = before.event.due.isoformat()
+                    text = f"it was claimed at {event.at.isoformat()} and is due at {due}"
+                    broken(history, "never_before_due", life.row, text, before, moment)
 
 
 def _binds(history: History, put_off: Moment, claimed: Moment) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import anyio
 import asyncpg
@@ -33,6 +33,8 @@ _CONNECTING = (
     ValueError,
 )
 
+_CACHED: Final = 100
+"""Statements that a connection keeps prepared: asyncpg's own default."""
 _ARGUMENT = re.compile(
     r"invalid input for query argument (\$\d+).*?(\(expected .+? got .+?\))?\Z", re.S
 )
@@ -215,10 +217,14 @@ class AsyncpgDriver:
         """Nothing is kept."""
 
     async def _open(self) -> Any:
-        settings = {"statement_cache_size": 0} if self._is_pooled else {}
-        connection = await asyncpg.connect(self._url, timeout=math.ceil(self._timeout), **settings)
+        was_pooled = self._is_pooled
+        connection = await asyncpg.connect(
+            self._url,
+            timeout=math.ceil(self._timeout),
+            statement_cache_size=0 if was_pooled else _CACHED,
+        )
         self._is_pooled = await prepared(connection, self._timeout)
-        if self._is_pooled and not settings:
+        if self._is_pooled and not was_pooled:
             connection.terminate()
             return await self._open()  # nothing was prepared yet
         return connection
