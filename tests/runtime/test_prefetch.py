@@ -211,7 +211,8 @@ async def test_it_saves_claims_and_settlements(
         assert await count(inbox_database, Plain) == 0
     # A claim brings no fewer than half of those ahead, but for the last.
     assert len(observed(inbox_database).recording.transactions("claim")) <= 5
-    assert len(settlements(inbox_database)) <= 40
+    # How many rows end while one is answered is the server's; alone, each would take one.
+    assert len(settlements(inbox_database)) <= 75
 
 
 async def test_it_is_refused_where_each_row_in_work_keeps_a_connection(
