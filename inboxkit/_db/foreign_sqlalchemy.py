@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final, Self, TypeAlias
 from weakref import WeakKeyDictionary, WeakSet
 
 from inboxkit._sql.statement import Answer, Statement
@@ -105,13 +106,31 @@ class _Functions:
         return {key: function for (key, _), function in given.items()}
 
 
-class _Savepoints:
+class _Follower(ABC):
+    """What follows one of SQLAlchemy's objects, for as long as there is that."""
+
+    _known: ClassVar[WeakKeyDictionary[Any, Any]]
+
+    def __init_subclass__(cls) -> None:
+        cls._known = WeakKeyDictionary()
+
+    @abstractmethod
+    def __init__(self, followed: Any, /) -> None:
+        """Listen to its events."""
+
+    @classmethod
+    def of(cls, followed: Any) -> Self:
+        found: Self | None = cls._known.get(followed)
+        if found is None:
+            found = cls._known[followed] = cls(followed)
+        return found
+
+
+class _Savepoints(_Follower):
     """The savepoints that are open on a connection, since something was first published there.
 
     By the statements that went through it: SQLAlchemy's events of them do not tell their names.
     """
-
-    _known: ClassVar[WeakKeyDictionary[Any, _Savepoints]] = WeakKeyDictionary()
 
     def __init__(self, connection: Any) -> None:
         from sqlalchemy import event  # noqa: PLC0415 - installed, since the connection is of it
@@ -121,13 +140,6 @@ class _Savepoints:
         self._all: WeakKeyDictionary[_Functions, None] = WeakKeyDictionary()
         event.listen(connection, "after_cursor_execute", self._executed)
         event.listen(connection, "begin", self._begins)
-
-    @classmethod
-    def of(cls, connection: Any) -> _Savepoints:
-        found = cls._known.get(connection)
-        if found is None:
-            found = cls._known[connection] = cls(connection)
-        return found
 
     def add(self, functions: _Functions, key: Hashable, function: Callable[[], None]) -> None:
         """Keep a function under what is open now."""
@@ -158,10 +170,8 @@ class _Savepoints:
         self._open = ()
 
 
-class _Session:
+class _Session(_Follower):
     """What follows a session's commits."""
-
-    _known: ClassVar[WeakKeyDictionary[Any, _Session]] = WeakKeyDictionary()
 
     def __init__(self, session: Any) -> None:
         from sqlalchemy import event  # noqa: PLC0415 - installed, since the session is of it
@@ -169,13 +179,6 @@ class _Session:
         self.functions = _Functions()
         event.listen(session, "after_commit", self._committed)
         event.listen(session, "after_rollback", self._rolled_back)
-
-    @classmethod
-    def of(cls, session: Any) -> _Session:
-        found = cls._known.get(session)
-        if found is None:
-            found = cls._known[session] = cls(session)
-        return found
 
     def _committed(self, session: Any) -> None:
         if not session.in_nested_transaction():
@@ -186,10 +189,9 @@ class _Session:
             self.functions.clear()
 
 
-class _Connection:
+class _Connection(_Follower):
     """What follows a connection's commits."""
 
-    _known: ClassVar[WeakKeyDictionary[Any, _Connection]] = WeakKeyDictionary()
     _committed: ClassVar[WeakKeyDictionary[Any, _Connection]] = WeakKeyDictionary()
     """By the pool's record: whose commit was told, and is done when the record comes back."""
     _pools: ClassVar[WeakSet[Any]] = WeakSet()
@@ -206,13 +208,6 @@ class _Connection:
         if pool not in self._pools:
             self._pools.add(pool)
             event.listen(pool, "checkin", _checked_in)
-
-    @classmethod
-    def of(cls, connection: Any) -> _Connection:
-        found = cls._known.get(connection)
-        if found is None:
-            found = cls._known[connection] = cls(connection)
-        return found
 
     def _commits(self, connection: Any) -> None:
         self._due |= self.functions.take()

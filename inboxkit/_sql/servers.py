@@ -66,12 +66,19 @@ def galera_warning(spec: InboxSpec) -> str | None:
 
     None: a claim that another node's claim preceded fails at its COMMIT, which is enough.
     """
-    if spec.form == "lease" and not spec.fifo:
+    what = _goes_by_locks(spec)
+    if what is None:
         return None
-    what = f"the {spec.form} form" if spec.form != "lease" else "the guard of FIFO groups"
     harm = "two rows of a group" if spec.form == "lease" else "one row twice"
     return (
         f"the server is a node of a Galera cluster (wsrep_on), and {what} goes by locks, which are those of "
         f"one node: let all workers write to the same node, or handlers may have {harm} at one moment; or "
         "use the lease form without FIFO groups, which needs no lock"
     )
+
+
+def _goes_by_locks(spec: InboxSpec) -> str | None:
+    """What of a table needs locks that all sessions see; None: nothing."""
+    if spec.form != "lease":
+        return f"the {spec.form} form"
+    return "the guard of FIFO groups" if spec.fifo else None

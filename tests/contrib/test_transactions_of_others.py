@@ -439,6 +439,15 @@ KINDS: list[tuple[str, str, Any]] = [
 ]
 
 
+@pytest.fixture(name="url")
+def _url(inbox_db: str, tmp_path: Path, request: pytest.FixtureRequest) -> str:
+    """Of a database that others' transactions are on too."""
+    if inbox_db.startswith("sqlite"):
+        return f"sqlite:///{tmp_path / 'inbox.db'}"
+    found: str = request.getfixturevalue(f"shared_{inbox_db}_url")
+    return found
+
+
 @pytest.mark.parametrize(
     ("inbox_db", "connect"),
     [
@@ -449,13 +458,7 @@ KINDS: list[tuple[str, str, Any]] = [
         for name, server, connect in KINDS
     ],
 )
-def test_a_job_is_there_exactly_if_its_transaction_was_committed(
-    inbox_db: str, connect: Any, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    url = f"sqlite:///{tmp_path / 'inbox.db'}"
-    if not inbox_db.startswith("sqlite"):
-        url = request.getfixturevalue(f"shared_{inbox_db}_url")
-
+def test_a_job_is_there_exactly_if_its_transaction_was_committed(url: str, connect: Any) -> None:
     async def main() -> None:
         async with Database(url) as db:
             await make(db)
@@ -479,13 +482,8 @@ def test_a_job_is_there_exactly_if_its_transaction_was_committed(
         if name.startswith(("ours", "SQLAlchemy"))
     ],
 )
-def test_what_was_published_is_told_exactly_if_it_was_committed(
-    inbox_db: str, connect: Any, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_what_was_published_is_told_exactly_if_it_was_committed(url: str, connect: Any) -> None:
     """By the event, and by waking the queue; of a savepoint that was undone too nothing is told."""
-    url = f"sqlite:///{tmp_path / 'inbox.db'}"
-    if not inbox_db.startswith("sqlite"):
-        url = request.getfixturevalue(f"shared_{inbox_db}_url")
 
     async def main() -> None:
         async with Database(url) as db:
